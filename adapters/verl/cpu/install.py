@@ -1,0 +1,84 @@
+"""Teach verl to run on a CPU. Called in every process that imports verl, but only when `VERL_PLATFORM=cpu`.
+
+Nothing of verl's trainer or workers is imported here: that would cost seconds in processes that need neither. What
+depends on those modules is left behind as callbacks that run when, and only if, the module is imported.
+"""
+
+from __future__ import annotations
+
+import os
+from types import ModuleType
+from typing import Any
+
+from dataflex_events.adapters.verl.post_import import when_imported
+
+ROLLOUT_NAME = "transformers_cpu"
+"""Value of `actor_rollout_ref.rollout.name` that selects the lab's rollout server."""
+
+AGENT_NAME = "repeatable_single_turn"
+"""Value of `actor_rollout_ref.rollout.agent.default_agent_loop` that selects the lab's agent loop."""
+
+_HERE = "dataflex_events.adapters.verl.cpu"
+
+
+def install() -> None:
+    """Register platform, rollout server and agent loop, and repair the few places of verl that assume an accelerator."""
+    # verl registers its FSDP engines for cuda and npu only; this picks the ones registered for cuda.
+    os.environ.setdefault("VERL_ENGINE_DEVICE", "cuda")
+
+    from verl.plugin.platform import PlatformRegistry
+
+    from dataflex_events.adapters.verl.cpu.platform import CpuPlatform
+
+    PlatformRegistry.register(platform="cpu")(CpuPlatform)
+
+    when_imported("verl.utils.distributed", _plain_gloo)
+    when_imported("verl.workers.engine.fsdp.transformer_impl", _no_pinned_memory)
+    when_imported("verl.workers.rollout.base", _register_weight_receiver)
+    when_imported("verl.workers.rollout.replica", _register_replica)
+    when_imported("verl.experimental.agent_loop.agent_loop", _register_agent_loop)
+    when_imported("verl.trainer.ppo.v1.replay_buffer", _order_replay_buffer)
+
+
+def _plain_gloo(module: ModuleType) -> None:
+    """verl asks for `cpu:gloo,<device>:<backend>`; with device `cpu` torch refuses the duplicate."""
+    original = module.initialize_global_process_group_ray
+
+    def initialize_global_process_group_ray(timeout_second: int | None = None, backend: str | None = None) -> Any:
+        return original(timeout_second=timeout_second, backend=backend or "cpu:gloo")
+
+    module.initialize_global_process_group_ray = initialize_global_process_group_ray  # type: ignore[attr-defined]
+
+
+def _no_pinned_memory(module: ModuleType) -> None:
+    """The reference policy's offload policy pins host memory, which needs an accelerator."""
+    original = module.CPUOffloadPolicy
+
+    def cpu_offload_policy(pin_memory: bool = True) -> Any:
+        return original(pin_memory=False)
+
+    module.CPUOffloadPolicy = cpu_offload_policy  # type: ignore[attr-defined]
+
+
+def _register_weight_receiver(module: ModuleType) -> None:
+    module._ROLLOUT_REGISTRY[(ROLLOUT_NAME, "async")] = f"{_HERE}.weights.WeightSender"
+
+
+def _register_replica(module: ModuleType) -> None:
+    def load() -> type:
+        from dataflex_events.adapters.verl.cpu.replica import TransformersReplica
+
+        return TransformersReplica
+
+    module.RolloutReplicaRegistry.register(ROLLOUT_NAME, load)
+
+
+def _register_agent_loop(module: ModuleType) -> None:
+    # By name: the class derives from one of this module's, so it can only be imported later.
+    module._agent_loop_registry[AGENT_NAME] = {"_target_": f"{_HERE}.agent_loop.RepeatableSingleTurn"}
+
+
+def _order_replay_buffer(module: ModuleType) -> None:
+    from dataflex_events.adapters.verl.cpu.replay_order import order_replay_buffer
+
+    order_replay_buffer(module)

@@ -1,0 +1,144 @@
+"""The shared step context: what handlers propose for one batch, kept per handler until it is resolved.
+
+A handler proposes, the context resolves (`resolve.py`). Proposals are kept under the name of the handler that made them
+and combined in attachment order, so the result does not depend on who ran first, and each effect can be logged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from dataflex_events._current import current_handler
+from dataflex_events.batch import Batch
+from dataflex_events.errors import HandlerOutputError
+
+Normalize = Literal["auto", "token", "row", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class ScorerKey:
+    """Identity of a scorer: two policies that name the same scorer with the same parameters share one."""
+
+    name: str
+    params: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}({self.params})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WeightProposal:
+    """Weights `(N,)` or `(T,)` of one handler and how to normalise them before they are multiplied."""
+
+    weights: Tensor
+    normalize: Normalize
+
+
+@dataclass(slots=True, eq=False)
+class BatchContext:
+    """What handlers may write at `RolloutDone`: scores, and which rows to keep. Rows not kept leave the batch.
+
+    Attributes:
+        batch: The batch that the proposals are about.
+        scores: Scores by scorer, `(N,)` or `(T,)`.
+        keeps: Keep proposals by handler, `(N,)` bool.
+        metrics: Scalars to log with this step.
+    """
+
+    batch: Batch
+    scores: dict[ScorerKey, Tensor] = field(default_factory=dict)
+    keeps: dict[str, Tensor] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    def keep(self, mask: Tensor, *, by: str | None = None) -> None:
+        """Propose which rows to keep; the proposals of all handlers are combined with AND.
+
+        Args:
+            mask: `(N,)` bool.
+            by: Whose proposal it is; by default the handler that is running.
+
+        Raises:
+            HandlerOutputError: Wrong shape or type.
+        """
+        name = by or current_handler()
+        if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != (len(self.batch),):
+            raise HandlerOutputError(
+                f"{name!r} proposed to keep {_describe(mask)}, expected a bool tensor of shape ({len(self.batch)},)"
+            )
+        self.keeps[name] = mask
+
+    def metric(self, name: str, value: float) -> None:
+        """Log a scalar with this step, through verl's metrics (so that every tracking backend has it).
+
+        Raises:
+            HandlerOutputError: The value is not a number.
+        """
+        try:
+            self.metrics[name] = float(value)
+        except (TypeError, ValueError) as error:
+            raise HandlerOutputError(f"metric {name!r} is not a number: {value!r}") from error
+
+    def discard(self, by: str) -> None:
+        """Forget what a handler proposed."""
+        self.keeps.pop(by, None)
+
+
+@dataclass(slots=True, eq=False)
+class UpdateContext(BatchContext):
+    """What handlers may write at `AdvantageComputed`: weights too. Rows not kept get weight 0 here.
+
+    Attributes:
+        weights: Weight proposals by handler.
+    """
+
+    weights: dict[str, WeightProposal] = field(default_factory=dict)
+
+    def weigh(self, weights: Tensor, *, normalize: Normalize = "none", by: str | None = None) -> None:
+        """Propose how much each row or token counts in the policy loss; proposals multiply.
+
+        Args:
+            weights: `(N,)` or `(T,)`, finite and >= 0.
+            normalize: Scale to mean 1 over kept valid tokens ("token"), over kept rows ("row"), as the run's
+                `loss_agg_mode` asks ("auto"), or leave as is ("none").
+            by: Whose proposal it is; by default the handler that is running.
+
+        Raises:
+            HandlerOutputError: Wrong shape or type, negative or not finite.
+        """
+        name = by or current_handler()
+        rows, tokens = len(self.batch), self.batch.tokens
+        if not isinstance(weights, Tensor) or weights.shape not in ((rows,), (tokens,)):
+            raise HandlerOutputError(
+                f"{name!r} proposed the weights {_describe(weights)}, expected shape ({rows},) or ({tokens},)"
+            )
+        bad = int((~weights.isfinite() | (weights < 0)).sum())
+        if bad:
+            raise HandlerOutputError(f"{name!r} proposed {bad} weights that are negative or not finite")
+        self.weights[name] = WeightProposal(weights.to(torch.float32), normalize)
+
+    def discard(self, by: str) -> None:
+        """Forget what a handler proposed."""
+        BatchContext.discard(self, by)
+        self.weights.pop(by, None)
+
+
+def carry_scores(scores: Mapping[ScorerKey, Tensor], batch: Batch, rows: Tensor) -> dict[ScorerKey, Tensor]:
+    """Bring scores of `batch` to the rows `(M,)` that are still there, in their new order.
+
+    A score of a whole group must not change because some of the group's rows were dropped in between.
+    """
+    from dataflex_events.segments import take_rows
+
+    tokens, _ = take_rows(batch.offsets, rows)
+    return {key: value[rows] if value.shape == (len(batch),) else value[tokens] for key, value in scores.items()}
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} tensor of shape {tuple(value.shape)}"
+    return f"{type(value).__name__} {value!r}"[:80]

@@ -1,0 +1,148 @@
+"""Publishes the events of training steps and resolves what the handlers proposed. Knows no trainer.
+
+A trainer's adapter calls it from its hooks; tests call it with a batch made by hand (`dataflex_events.testing`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dataflex_events.batch import Batch
+from dataflex_events.bus import EventBus
+from dataflex_events.context import BatchContext, UpdateContext, carry_scores
+from dataflex_events.events import AdvantageComputed, RolloutDone, RunEnd, RunStart, StepEnd, StepId
+from dataflex_events.metrics import keep_metrics, loggable, reward_metrics, weight_metrics
+from dataflex_events.resolve import KeepDecision, resolve_keep, resolve_weights
+from dataflex_events.run import RunFacts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepResult:
+    """What one step decided.
+
+    Attributes:
+        keep: `(N,)` bool, the rows that stayed in the batch, or None if nobody asked to drop any.
+        weights: `(T',)` float32 for the tokens of the rows that stayed, or None if nobody asked for any.
+        metrics: Scalars to log.
+    """
+
+    keep: Tensor | None
+    weights: Tensor | None
+    metrics: dict[str, float]
+
+
+class StepDriver:
+    """Takes a step from event to event, in this order: `rollout_done`, `advantage_computed`, `step_end`.
+
+    Args:
+        bus: Where handlers are attached.
+        run: Facts about the run.
+    """
+
+    def __init__(self, bus: EventBus, run: RunFacts) -> None:
+        self.bus = bus
+        self.run = run
+        self._reset()
+
+    @property
+    def rollout_fields(self) -> frozenset[str]:
+        """Batch fields that handlers read at `RolloutDone`; none if nobody listens there."""
+        if not self.bus.has_subscribers(RolloutDone):
+            return frozenset()
+        return self.bus.fields(RolloutDone) | {"reward"}  # the reward before a selection is logged
+
+    @property
+    def update_fields(self) -> frozenset[str]:
+        """Batch fields that handlers read at `AdvantageComputed`. Weights need the response mask as well."""
+        return self.bus.fields(AdvantageComputed) | {"response_mask"}
+
+    def start(self) -> None:
+        """Announce the run."""
+        self.bus.publish(RunStart(step=StepId(0), run=self.run))
+
+    def end(self, step: StepId, error: BaseException | None = None) -> None:
+        """Announce the end of the run."""
+        self.bus.publish(RunEnd(step=step, run=self.run, error=error))
+
+    def rollout_done(self, step: StepId, batch: Batch) -> KeepDecision:
+        """Publish `RolloutDone` and resolve which rows stay."""
+        with self._timed():
+            self._rollout = context = BatchContext(batch)
+            self.bus.publish(RolloutDone(step=step, batch=batch, context=context))
+            decision = resolve_keep(context, regroup=self.run.group_baseline)
+            context.metrics.update(reward_metrics(batch) | keep_metrics(decision, generated=len(batch)))
+            return decision
+
+    def advantage_computed(self, step: StepId, batch: Batch, rows: Tensor | None = None) -> Tensor | None:
+        """Publish `AdvantageComputed` and resolve the weights.
+
+        Args:
+            step: The step.
+            batch: The rows that are left, in any order.
+            rows: `(M,)` int64, the row numbers that they had at `RolloutDone`. By default all, in the same order.
+
+        Returns:
+            `(T,)` float32 weights of the batch's tokens, or None if nobody proposed any.
+        """
+        with self._timed():
+            self._update = context = UpdateContext(batch)
+            if self._rollout is not None:
+                before = self._rollout.batch
+                rows = torch.arange(len(before)) if rows is None else rows
+                context.scores = carry_scores(self._rollout.scores, before, rows)
+            self.bus.publish(AdvantageComputed(step=step, batch=batch, context=context))
+            decision = resolve_keep(context, regroup=False)
+            mask = batch["response_mask"].to(torch.bool)
+            self._weights = resolve_weights(context, decision, mask, self.run.loss_agg_mode)
+            if self._weights is not None:
+                context.metrics.update(weight_metrics(self._weights[mask]))
+            generated = len(batch) if self._rollout is None else len(self._rollout.batch)
+            context.metrics.update(keep_metrics(decision, generated=generated))
+            return self._weights
+
+    def step_end(self, step: StepId) -> dict[str, float]:
+        """Publish `StepEnd` and hand over all scalars of the step."""
+        metrics: dict[str, float] = {}
+        with self._timed():
+            for context in (self._rollout, self._update):
+                metrics.update(context.metrics if context is not None else {})
+            self.bus.publish(
+                StepEnd(
+                    step=step,
+                    rollout=self._rollout,
+                    update=self._update,
+                    weights=self._weights,
+                    metrics=metrics,
+                )
+            )
+        metrics["dataflex/handler_errors"] = float(sum(self.bus.errors.values()))
+        metrics["timing_s/dataflex"] = self._seconds
+        self._reset()
+        return loggable(metrics)
+
+    def step(self, step: StepId, batch: Batch) -> StepResult:
+        """A whole step over a batch that already holds every field, advantages included."""
+        decision = self.rollout_done(step, batch)
+        rows = torch.arange(len(batch)) if decision.keep is None else decision.keep.nonzero().flatten()
+        weights = self.advantage_computed(step, batch.take(rows), rows)
+        return StepResult(decision.keep, weights, self.step_end(step))
+
+    def _reset(self) -> None:
+        self._rollout: BatchContext | None = None
+        self._update: UpdateContext | None = None
+        self._weights: Tensor | None = None
+        self._seconds = 0.0
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds += time.perf_counter() - begin

@@ -1,0 +1,140 @@
+"""The events of a training step.
+
+An event is a frozen dataclass. Its class is the subscription key, its snake-case name is how configuration and log
+messages call it. What a handler may write is decided by the type of the event's context.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+from typing_extensions import Self
+
+from dataflex_events.batch import Batch
+from dataflex_events.context import BatchContext, ScorerKey, UpdateContext
+from dataflex_events.run import RunFacts
+
+
+@dataclass(frozen=True, slots=True)
+class StepId:
+    """A step of training. `micro` counts the local updates of one step, where the trainer makes several."""
+
+    global_step: int
+    micro: int = 0
+
+    def __str__(self) -> str:
+        return f"step {self.global_step}" + (f".{self.micro}" if self.micro else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Base of all events. Derive a frozen dataclass from it to add your own."""
+
+    step: StepId
+
+    def discard(self, handler: str) -> None:
+        """Forget what `handler` wrote while it handled this event."""
+
+    def only(self, fields: Iterable[str], reader: str) -> Self:
+        """The event as seen by a handler that declared `fields`."""
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStart(Event):
+    """Training is about to start. All handlers are attached."""
+
+    run: RunFacts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnd(Event):
+    """Training has ended. `error` is the exception that ended it, if one did."""
+
+    run: RunFacts
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutDone(Event):
+    """The training batch is assembled: trajectories and rewards, before log-probs and advantages.
+
+    Handlers may write scores and which rows to keep. Rows that are not kept leave the batch before any compute.
+    """
+
+    batch: Batch
+    context: BatchContext
+
+    def discard(self, handler: str) -> None:
+        self.context.discard(handler)
+
+    def only(self, fields: Iterable[str], reader: str) -> Self:
+        return replace(self, batch=self.batch.only(fields, reader))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdvantageComputed(Event):
+    """Advantages are there, critic and actor update are still to come.
+
+    Handlers may write scores, weights and which rows to keep. Rows that are not kept get weight 0.
+    """
+
+    batch: Batch
+    context: UpdateContext
+
+    def discard(self, handler: str) -> None:
+        self.context.discard(handler)
+
+    def only(self, fields: Iterable[str], reader: str) -> Self:
+        return replace(self, batch=self.batch.only(fields, reader))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreReady(Event):
+    """A scorer's scores are there for the batch of `source`.
+
+    Attributes:
+        scorer: Which scorer.
+        scores: `(N,)` or `(T,)` float32. Scores that are not finite are NaN.
+        source: The event whose batch and context they belong to.
+    """
+
+    scorer: ScorerKey
+    scores: Tensor
+    source: RolloutDone | AdvantageComputed
+
+    @property
+    def batch(self) -> Batch:
+        """The batch that was scored."""
+        return self.source.batch
+
+    def discard(self, handler: str) -> None:
+        self.source.discard(handler)
+
+    def only(self, fields: Iterable[str], reader: str) -> Self:
+        return replace(self, source=self.source.only(fields, reader))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepEnd(Event):
+    """The step's update is done. Scalars written to `context.metrics` are logged with the step.
+
+    Attributes:
+        rollout: The resolved context of `RolloutDone`.
+        update: The resolved context of `AdvantageComputed`.
+        weights: `(T,)` float32 weights that were applied to the tokens of `update.batch`, or None if there were none.
+        metrics: Scalars of the step.
+    """
+
+    rollout: BatchContext | None
+    update: UpdateContext | None
+    weights: Tensor | None
+    metrics: dict[str, float]
+
+
+def event_name(event_type: type[Event]) -> str:
+    """Snake-case name of an event class: `RolloutDone` is `rollout_done`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", event_type.__name__).lower()

@@ -1,0 +1,39 @@
+"""The batch fields that a handler can declare, and the first event at which each exists.
+
+Names are verl's column names. `length`, `uid`, `session` and `last_output` are always there and need no declaration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+Moment = Literal["rollout_done", "advantage_computed"]
+
+# One value a response token, (T,).
+TOKEN_FIELDS: dict[str, Moment] = {
+    "response_mask": "rollout_done",
+    "rm_scores": "rollout_done",
+    "rollout_log_probs": "rollout_done",
+    "old_log_probs": "advantage_computed",
+    "ref_log_prob": "advantage_computed",
+    "entropy": "advantage_computed",
+    "values": "advantage_computed",
+    "advantages": "advantage_computed",
+    "returns": "advantage_computed",
+    "rollout_is_weights": "advantage_computed",
+}
+
+# One value a row, (N,).
+ROW_FIELDS: dict[str, Moment] = {
+    "reward": "rollout_done",
+    "domain": "rollout_done",
+}
+
+FIELDS: dict[str, Moment] = TOKEN_FIELDS | ROW_FIELDS
+
+
+def first_moment(fields: Iterable[str]) -> Moment:
+    """The first event at which all of `fields` exist."""
+    late = any(FIELDS[name] == "advantage_computed" for name in fields)
+    return "advantage_computed" if late else "rollout_done"

@@ -1,0 +1,75 @@
+"""Scalars about one resolved step, under the names that every tracking backend sees."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from dataflex_events.batch import Batch
+from dataflex_events.resolve import KeepDecision
+
+
+def reward_metrics(batch: Batch) -> dict[str, float]:
+    """Mean reward of everything that was generated, before any selection. A session counts once."""
+    if "reward" not in batch:
+        return {}
+    rewards = batch["reward"][batch.last_output].to(torch.float64)
+    rewards = rewards[rewards.isfinite()]
+    return {"dataflex/reward_before_select": rewards.mean().item()} if len(rewards) else {}
+
+
+def keep_metrics(decision: KeepDecision, generated: int) -> dict[str, float]:
+    """What a selection left.
+
+    Args:
+        decision: The selection.
+        generated: Rows before any selection of the step.
+    """
+    if decision.keep is None or not generated:
+        return {}
+    kept = int(decision.keep.sum())
+    return {
+        "dataflex/kept_frac": kept / generated,
+        "dataflex/kept_rows": float(kept),
+        "dataflex/lonely_groups": float(decision.lonely_groups),
+        "dataflex/kept_whole": float(decision.kept_whole),
+    }
+
+
+def weight_metrics(weights: Tensor) -> dict[str, float]:
+    """Distribution of the weights `(K,)` of all valid tokens.
+
+    `ess_frac` is Kish's effective sample size over K, `(sum w)^2 / (K sum w^2)`: 1 for equal weights.
+    """
+    if not len(weights):
+        return {}
+    weights = weights.to(torch.float64).sort().values
+    count, total, squares = len(weights), weights.sum().item(), weights.square().sum().item()
+    return {
+        "dataflex/weight_mean": total / count,
+        "dataflex/weight_std": weights.std(correction=0).item(),
+        "dataflex/weight_min": weights[0].item(),
+        "dataflex/weight_max": weights[-1].item(),
+        "dataflex/weight_p05": _quantile(weights, 0.05),
+        "dataflex/weight_p95": _quantile(weights, 0.95),
+        "dataflex/weight_ess_frac": total * total / (count * squares) if squares else 0.0,
+    }
+
+
+def loggable(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Metrics without those that are not finite, which some backends cannot store; they are counted instead."""
+    finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
+    if len(finite) < len(metrics):
+        finite["dataflex/nonfinite/metrics"] = float(len(metrics) - len(finite))
+    return finite
+
+
+def _quantile(values: Tensor, q: float) -> float:
+    """Linear interpolation between the two nearest of sorted values. torch.quantile refuses more than 2^24 of them."""
+    position = q * (len(values) - 1)
+    low = int(position)
+    high = min(low + 1, len(values) - 1)
+    return values[low].item() + (position - low) * (values[high] - values[low]).item()

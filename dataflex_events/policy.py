@@ -1,0 +1,127 @@
+"""A policy: one scorer, one actuator, and where in the step the actuator acts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dataflex_events.bus import Attachment, EventBus
+from dataflex_events.components import Reweighter, Scorer, Selector
+from dataflex_events.context import Normalize, ScorerKey, UpdateContext
+from dataflex_events.errors import HandlerOutputError
+from dataflex_events.events import AdvantageComputed, RolloutDone, ScoreReady
+from dataflex_events.fields import first_moment
+
+logger = logging.getLogger("dataflex")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A scorer whose scores an actuator turns into weights or into a choice of rows.
+
+    Attributes:
+        name: Unique in the run; names the policy in logs and metrics.
+        key: Identity of the scorer. Policies with equal keys share one.
+        scorer: Scores the batch.
+        actuator: Acts on the scores.
+        acts_at: Where it acts. A selector drops rows at `RolloutDone` and gives them weight 0 at `AdvantageComputed`;
+            a reweighter acts at `AdvantageComputed`.
+        normalize: How its weights are normalised.
+    """
+
+    name: str
+    key: ScorerKey
+    scorer: Scorer
+    actuator: Reweighter | Selector
+    acts_at: type[RolloutDone] | type[AdvantageComputed]
+    normalize: Normalize = "auto"
+
+    def subscribe(self, bus: EventBus) -> None:
+        """Act whenever the scorer's scores are ready at the right event."""
+        bus.subscribe(
+            ScoreReady, self._act, name=self.name, fields=self.actuator.fields, reads_at=self.acts_at
+        )
+
+    def _act(self, event: ScoreReady) -> None:
+        if event.scorer != self.key or not isinstance(event.source, self.acts_at):
+            return
+        context, prefix = event.source.context, f"dataflex/policy/{self.name}"
+        finite = event.scores[event.scores.isfinite()].to(torch.float64)
+        if len(finite):
+            context.metric(f"{prefix}/score_mean", finite.mean().item())
+            context.metric(f"{prefix}/score_std", finite.std(correction=0).item())
+        if isinstance(self.actuator, Selector):
+            mask = self.actuator.select(event.scores, event.batch)
+            context.keep(mask, by=self.name)
+            context.metric(f"{prefix}/kept_frac", mask.to(torch.float64).mean().item())
+        elif isinstance(context, UpdateContext):
+            weights = self.actuator.weigh(event.scores, event.batch)
+            context.weigh(weights, normalize=self.normalize, by=self.name)
+            context.metric(f"{prefix}/weight_mean", weights.to(torch.float64).mean().item())
+            context.metric(f"{prefix}/weight_std", weights.to(torch.float64).std(correction=0).item())
+
+
+class ScorerNode:
+    """Runs one scorer once a step, as early as its fields allow, and announces its scores where they are needed.
+
+    A score that exists at `RolloutDone` is computed there, on whole groups. At `AdvantageComputed` the same scores are
+    announced again for the rows that are left.
+    """
+
+    def __init__(self, key: ScorerKey, scorer: Scorer) -> None:
+        self.key = key
+        self._scorer = scorer
+        self._warned = False
+
+    def subscribe(self, bus: EventBus) -> None:
+        """Subscribe to the events at which the scorer can run."""
+        self._bus = bus
+        early = first_moment(self._scorer.fields) == "rollout_done"
+        name, fields, owner = str(self.key), self._scorer.fields, Attachment()
+        if early:
+            bus.subscribe(RolloutDone, self._run, name=name, fields=fields, owner=owner)
+        # An early scorer reads nothing more here: its scores are carried over.
+        bus.subscribe(AdvantageComputed, self._run, name=name, fields=() if early else fields, owner=owner)
+
+    def _run(self, event: RolloutDone | AdvantageComputed) -> None:
+        scores = event.context.scores.get(self.key)
+        if scores is None:
+            scores = self._checked(self._scorer.score(event.batch), event)
+            event.context.scores[self.key] = scores
+        self._bus.publish(ScoreReady(step=event.step, scorer=self.key, scores=scores, source=event))
+
+    def _checked(self, scores: Tensor, event: RolloutDone | AdvantageComputed) -> Tensor:
+        rows, tokens = len(event.batch), event.batch.tokens
+        expected = (tokens,) if self._scorer.per == "token" else (rows,)
+        if not isinstance(scores, Tensor) or scores.shape != expected:
+            shape = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+            raise HandlerOutputError(f"scorer {self.key} returned {shape}, expected a tensor of shape {expected}")
+        scores = scores.to(torch.float32)
+        finite = scores.isfinite()
+        missing = int((~finite).sum())
+        if missing:
+            event.context.metric(f"dataflex/nonfinite/{self.key.name}", missing)
+            if not self._warned:
+                logger.warning("%s: scorer %s has no score for %d of %d rows", event.step, self.key, missing, len(scores))
+                self._warned = True
+        return scores.where(finite, scores.new_full((), float("nan")))
+
+
+def subscribe_policies(bus: EventBus, policies: Iterable[Policy]) -> None:
+    """Attach policies to a bus. Actuators come before scorers, so that all are there when scores are announced."""
+    nodes: dict[ScorerKey, ScorerNode] = {}
+    for policy in policies:
+        policy.subscribe(bus)
+        nodes.setdefault(policy.key, ScorerNode(policy.key, policy.scorer))
+    for node in nodes.values():
+        node.subscribe(bus)
+
+
+def scorer_key(name: str, params: Mapping[str, Any]) -> ScorerKey:
+    """The identity of a scorer with all of its parameters."""
+    return ScorerKey(name, ", ".join(f"{key}={value!r}" for key, value in sorted(params.items())))

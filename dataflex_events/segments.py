@@ -1,0 +1,89 @@
+"""Ragged primitives on which all handlers are written.
+
+A ragged tensor is a flat `(T,)` tensor of values with `offsets (N+1,)` int64: row `i` is
+`values[offsets[i]:offsets[i+1]]`. All functions are vectorised, deterministic, work on CPU and GPU tensors, keep a NaN
+inside its own row or group, and accumulate sums in float64.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Reduction = Literal["sum", "mean", "max", "min"]
+
+
+def offsets_of(lengths: Tensor) -> Tensor:
+    """Offsets `(N+1,)` int64 of rows with the given lengths `(N,)`."""
+    return torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]).to(torch.int64)
+
+
+def spread(rows: Tensor, offsets: Tensor) -> Tensor:
+    """Repeat each row's value for all of its tokens: `(N,) -> (T,)`."""
+    return rows.repeat_interleave(offsets.diff(), dim=0)
+
+
+def segment_reduce(values: Tensor, offsets: Tensor, how: Reduction, mask: Tensor | None = None) -> Tensor:
+    """Reduce the tokens of each row: `(T,) -> (N,)` float32.
+
+    Args:
+        values: `(T,)` numbers.
+        offsets: `(N+1,)` int64.
+        how: "sum", "mean", "max" or "min".
+        mask: `(T,)` bool or 0/1; tokens outside do not count, whatever their value.
+
+    Returns:
+        `(N,)` float32. A row without (unmasked) tokens is 0.
+    """
+    values = values.to(torch.float64)
+    present = torch.ones_like(values, dtype=torch.bool) if mask is None else mask.to(torch.bool)
+    count = _sum(present.to(torch.float64), offsets)
+    if how in ("sum", "mean"):
+        total = _sum(values.where(present, values.new_zeros(())), offsets)
+        result = total / count.clamp_min(1) if how == "mean" else total
+    else:
+        ignored = values.new_full((), float("-inf") if how == "max" else float("inf"))
+        result = torch.segment_reduce(values.where(present, ignored), how, offsets=offsets, unsafe=True)
+        result = result.where(count > 0, result.new_zeros(()))
+    return result.to(torch.float32)
+
+
+def _sum(values: Tensor, offsets: Tensor) -> Tensor:
+    return torch.segment_reduce(values, "sum", offsets=offsets, initial=0, unsafe=True)
+
+
+def group_reduce(values: Tensor, codes: Tensor, how: Reduction, mask: Tensor | None = None) -> Tensor:
+    """Reduce the rows of each group and give every row the result of its group: `(N,) -> (N,)` float32.
+
+    Args:
+        values: `(N,)` numbers, one a row.
+        codes: `(N,)` int64 group codes in `[0, number of groups)`.
+        how: "sum", "mean", "max" or "min".
+        mask: `(N,)` bool; rows outside do not count but still receive their group's result.
+
+    Returns:
+        `(N,)` float32. A group without (unmasked) rows is 0.
+    """
+    order = codes.argsort(stable=True)
+    offsets = offsets_of(codes.bincount())
+    sorted_mask = None if mask is None else mask[order]
+    return segment_reduce(values[order], offsets, how, sorted_mask)[codes]
+
+
+def take_rows(offsets: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Index that gathers whole rows, in the given order.
+
+    Args:
+        offsets: `(N+1,)` int64.
+        rows: `(M,)` int64 row numbers.
+
+    Returns:
+        `(tokens, offsets)`: `tokens (T',)` int64 such that `values[tokens]` are the rows' values, and their new
+        `offsets (M+1,)`.
+    """
+    lengths = offsets.diff()[rows]
+    taken = offsets_of(lengths)
+    within = torch.arange(int(taken[-1]), device=offsets.device) - spread(taken[:-1], taken)
+    return spread(offsets[:-1][rows], taken) + within, taken

@@ -1,0 +1,110 @@
+"""For tests of handlers: a batch from a few lists, and a recorder of events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from dataflex_events.batch import Batch
+from dataflex_events.bus import EventBus
+from dataflex_events.events import AdvantageComputed, Event, RolloutDone, RunEnd, RunStart, ScoreReady, StepEnd
+from dataflex_events.fields import TOKEN_FIELDS
+from dataflex_events.segments import offsets_of, spread
+
+ALL_EVENTS: tuple[type[Event], ...] = (RunStart, RolloutDone, ScoreReady, AdvantageComputed, StepEnd, RunEnd)
+
+
+def make_batch(
+    rewards: Sequence[Sequence[float]],
+    *,
+    lengths: Sequence[int] | None = None,
+    mask: Sequence[Sequence[int]] | None = None,
+    domains: Sequence[str] | None = None,
+    tokens: Mapping[str, Sequence[Sequence[float]]] | None = None,
+    sessions: Sequence[int] | None = None,
+) -> Batch:
+    """Make a batch from the rewards of its groups.
+
+    Args:
+        rewards: One list a group, one reward a rollout. Each reward sits on its rollout's last token.
+        lengths: Tokens of each rollout, in order; 3 each by default. A rollout without tokens must have reward 0.
+        mask: `response_mask` of each rollout; all 1 by default.
+        domains: The domain of each group.
+        tokens: Further token fields, one list of values a rollout. A field `advantages` is made if there is none: the
+            rollout's reward minus the mean of its group.
+        sessions: Session number of each rollout within its group; all different by default. Rollouts of one session
+            are its outputs in order.
+
+    Example:
+        >>> make_batch([[1, 0], [1, 1]])["reward"].tolist()
+        [1.0, 0.0, 1.0, 1.0]
+    """
+    flat = torch.tensor([value for group in rewards for value in group], dtype=torch.float32)
+    rows = len(flat)
+    uid = torch.tensor([code for code, group in enumerate(rewards) for _ in group], dtype=torch.int64)
+    length = torch.full((rows,), 3) if lengths is None else torch.tensor(lengths, dtype=torch.int64)
+    offsets = offsets_of(length)
+    session, output = _sessions(uid, sessions)
+    scores = torch.zeros(int(offsets[-1]))
+    filled = length > 0
+    scores[offsets[1:][filled] - 1] = flat[filled]
+    fields: dict[str, Tensor] = {
+        "rm_scores": scores,
+        "response_mask": torch.ones(len(scores), dtype=torch.int64) if mask is None else _flat(mask).to(torch.int64),
+    }
+    for name, values in (tokens or {}).items():
+        fields[name] = _flat(values)
+    if "advantages" not in fields:
+        means = torch.stack([flat[uid == code].mean() for code in range(len(rewards))]) if rows else flat
+        fields["advantages"] = spread(flat - means[uid], offsets) * fields["response_mask"]
+    unknown = fields.keys() - TOKEN_FIELDS.keys()
+    if unknown:
+        raise ValueError(f"not token fields: {', '.join(sorted(unknown))}")
+    names = tuple(dict.fromkeys(domains or ()))
+    codes = torch.tensor([names.index(name) for name in domains or ()], dtype=torch.int64)
+    return Batch.build(
+        offsets=offsets,
+        uid=uid,
+        session=session,
+        output=output,
+        token_fields=fields,
+        row_fields={"domain": codes[uid]} if domains else {},
+        domains=names,
+    )
+
+
+class Recorder:
+    """Remembers every event of the given classes.
+
+    Attributes:
+        events: What was published, in order.
+    """
+
+    def __init__(self, bus: EventBus, *event_types: type[Event]) -> None:
+        self.events: list[Event] = []
+        for event_type in event_types or ALL_EVENTS:
+            bus.subscribe(event_type, self.events.append, name="recorder")
+
+    @property
+    def names(self) -> list[str]:
+        """Class names of the events, in order."""
+        return [type(event).__name__ for event in self.events]
+
+
+def _flat(rows: Sequence[Sequence[float]]) -> Tensor:
+    return torch.tensor([value for row in rows for value in row], dtype=torch.float32)
+
+
+def _sessions(uid: Tensor, sessions: Sequence[int] | None) -> tuple[Tensor, Tensor]:
+    if sessions is None:
+        return torch.arange(len(uid)), torch.zeros(len(uid), dtype=torch.int64)
+    seen: dict[tuple[int, int], int] = {}
+    codes: dict[tuple[int, int], int] = {}
+    session, output = [], []
+    for key in zip(uid.tolist(), sessions, strict=True):
+        session.append(codes.setdefault(key, len(codes)))
+        output.append(seen.get(key, 0))
+        seen[key] = output[-1] + 1
+    return torch.tensor(session, dtype=torch.int64), torch.tensor(output, dtype=torch.int64)

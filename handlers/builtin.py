@@ -1,0 +1,8 @@
+"""Imports every built-in component, so that each registers its name. The package's own entry point names this module."""
+
+from dataflex_events.handlers.observers import tensorboard
+from dataflex_events.handlers.reweighters import softmax
+from dataflex_events.handlers.scorers import advantage_magnitude, group_solve_rate, reward
+from dataflex_events.handlers.selectors import threshold_band
+
+__all__ = ["advantage_magnitude", "group_solve_rate", "reward", "softmax", "tensorboard", "threshold_band"]
