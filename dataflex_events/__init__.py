@@ -5,72 +5,30 @@ plugin for verl, `dataflex_events.testing` helps to test handlers of your own.
 """
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 # In a checkout the sub-packages `handlers` and `adapters` lie next to this folder, not inside it.
 _checkout = Path(__file__).resolve().parent.parent
 if (_checkout / "pyproject.toml").is_file() and (_checkout / "handlers").is_dir():
     __path__.append(str(_checkout))
 
-from dataflex_events.batch import Batch  # noqa: E402
-from dataflex_events.bus import Attachment, EventBus, Subscription, on  # noqa: E402
-from dataflex_events.components import Observer, Reweighter, Scorer, Selector  # noqa: E402
-from dataflex_events.context import BatchContext, ScorerKey, UpdateContext  # noqa: E402
-from dataflex_events.driver import StepDriver, StepResult  # noqa: E402
-from dataflex_events.errors import (  # noqa: E402
-    ConfigError,
-    ConfigIssue,
-    DataflexError,
-    FieldError,
-    HandlerError,
-    HandlerOutputError,
-    VerificationError,
-)
-from dataflex_events.events import (  # noqa: E402
-    AdvantageComputed,
-    Event,
-    RolloutDone,
-    RunEnd,
-    RunStart,
-    ScoreReady,
-    StepEnd,
-    StepId,
-)
-from dataflex_events.plan import Plan, make_plan  # noqa: E402
-from dataflex_events.registry import register  # noqa: E402
-from dataflex_events.run import RunFacts  # noqa: E402
+if TYPE_CHECKING:
+    from dataflex_events._api import *  # noqa: F403
+else:
 
-__all__ = [
-    "AdvantageComputed",
-    "Attachment",
-    "Batch",
-    "BatchContext",
-    "ConfigError",
-    "ConfigIssue",
-    "DataflexError",
-    "Event",
-    "EventBus",
-    "FieldError",
-    "HandlerError",
-    "HandlerOutputError",
-    "Observer",
-    "Plan",
-    "Reweighter",
-    "RolloutDone",
-    "RunEnd",
-    "RunFacts",
-    "RunStart",
-    "ScoreReady",
-    "Scorer",
-    "ScorerKey",
-    "Selector",
-    "StepDriver",
-    "StepEnd",
-    "StepId",
-    "StepResult",
-    "Subscription",
-    "UpdateContext",
-    "VerificationError",
-    "make_plan",
-    "on",
-    "register",
-]
+    def __getattr__(name: str) -> object:
+        """Import a public name or sub-module on first use: torch takes a second, `dataflex-events --help` needs none."""
+        from importlib import import_module
+        from importlib.util import find_spec
+
+        if name == "__all__" or not name.startswith("_"):
+            if find_spec(f"{__name__}.{name}") is not None:
+                return import_module(f"{__name__}.{name}")
+            api = import_module(f"{__name__}._api")
+            if name == "__all__" or name in api.__all__:
+                globals()[name] = getattr(api, name)
+                return globals()[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__getattr__("__all__")})

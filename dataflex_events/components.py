@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any, ClassVar, Literal, get_type_hints
 
 import pydantic
+from pydantic.fields import FieldInfo
 from torch import Tensor
 
 from dataflex_events.batch import Batch
@@ -98,8 +99,16 @@ class Observer(Handler):
 @lru_cache(maxsize=None)
 def parameters(component: type[Handler]) -> Mapping[str, Any]:
     """Parameter names of a component and their defaults (`...` where there is none)."""
-    model = _parameter_model(component)
-    return {name: ... if info.is_required() else info.get_default() for name, info in model.model_fields.items()}
+    described = parameter_fields(component)
+    return {
+        name: ... if info.is_required() else info.get_default(call_default_factory=True)
+        for name, info in described.items()
+    }
+
+
+def parameter_fields(component: type[Handler]) -> Mapping[str, FieldInfo]:
+    """Parameter names of a component and what pydantic knows about each: type, bounds, default."""
+    return _parameter_model(component).model_fields
 
 
 def check_parameters(component: type[Handler], values: Mapping[str, Any]) -> None:

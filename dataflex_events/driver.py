@@ -48,6 +48,7 @@ class StepDriver:
     def __init__(self, bus: EventBus, run: RunFacts) -> None:
         self.bus = bus
         self.run = run
+        self._begin: float | None = None
         self._reset()
 
     @property
@@ -72,7 +73,7 @@ class StepDriver:
 
     def rollout_done(self, step: StepId, batch: Batch) -> KeepDecision:
         """Publish `RolloutDone` and resolve which rows stay."""
-        with self._timed():
+        with self.timed():
             self._rollout = context = BatchContext(batch)
             self.bus.publish(RolloutDone(step=step, batch=batch, context=context))
             decision = resolve_keep(context, regroup=self.run.group_baseline)
@@ -90,7 +91,7 @@ class StepDriver:
         Returns:
             `(T,)` float32 weights of the batch's tokens, or None if nobody proposed any.
         """
-        with self._timed():
+        with self.timed():
             self._update = context = UpdateContext(batch)
             if self._rollout is not None:
                 before = self._rollout.batch
@@ -109,7 +110,7 @@ class StepDriver:
     def step_end(self, step: StepId) -> dict[str, float]:
         """Publish `StepEnd` and hand over all scalars of the step."""
         metrics: dict[str, float] = {}
-        with self._timed():
+        with self.timed():
             for context in (self._rollout, self._update):
                 metrics.update(context.metrics if context is not None else {})
             self.bus.publish(
@@ -140,9 +141,13 @@ class StepDriver:
         self._seconds = 0.0
 
     @contextmanager
-    def _timed(self) -> Iterator[None]:
-        begin = time.perf_counter()
+    def timed(self) -> Iterator[None]:
+        """Count the time spent inside as ours (`timing_s/dataflex`). May be nested."""
+        begin = self._begin
+        self._begin = begin or time.perf_counter()
         try:
             yield
         finally:
-            self._seconds += time.perf_counter() - begin
+            if begin is None:
+                self._seconds += time.perf_counter() - self._begin
+                self._begin = None

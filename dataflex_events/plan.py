@@ -52,23 +52,25 @@ class Plan:
         return bus
 
 
-def make_plan(block: Mapping[str, Any], extra_issues: Iterable[ConfigIssue] = ()) -> Plan:
+def make_plan(block: Mapping[str, Any]) -> Plan:
     """Make everything that a block names.
-
-    Args:
-        block: The `dataflex:` block.
-        extra_issues: Mistakes that the trainer's adapter has found, to be reported in the same message.
 
     Raises:
         ConfigError: Lists every mistake.
     """
+    plan, issues = examine(block)
+    if issues:
+        raise ConfigError(issues)
+    return plan
+
+
+def examine(block: Mapping[str, Any]) -> tuple[Plan, list[ConfigIssue]]:
+    """Make what a block names as far as it can be made, and list every mistake in it."""
     parsed = parse(block)
-    issues = [*extra_issues, *parsed.issues]
+    issues = list(parsed.issues)
     policies = _policies(parsed, issues)
     observers = _observers(parsed, issues)
-    if parsed.settings is None or issues:
-        raise ConfigError(issues)
-    return Plan(parsed.settings, tuple(policies), tuple(observers))
+    return Plan(parsed.settings or Settings(), tuple(policies), tuple(observers)), issues
 
 
 def _policies(parsed: Parsed, issues: list[ConfigIssue]) -> list[Policy]:

@@ -1,8 +1,60 @@
-"""Entry point of verl's plugin group: runs at the end of `import verl`, in every process."""
+"""Entry point of verl's plugin group. Runs at the end of `import verl`, in every process that verl starts.
 
+So it stays light: it imports neither verl's trainers nor torch code, it only leaves callbacks behind that run when verl
+imports the modules in question. verl hides the errors of plugins at DEBUG level; ours are logged at ERROR.
+"""
+
+from __future__ import annotations
+
+import logging
 import os
+from collections.abc import Callable
+from types import ModuleType
 
-if os.environ.get("VERL_PLATFORM", "").lower() == "cpu":
-    from dataflex_events.adapters.verl.cpu import install
+from dataflex_events.adapters.verl.post_import import when_imported
 
-    install.install()
+logger = logging.getLogger("dataflex")
+
+TRAINERS = ("dataflex_sync", "dataflex_mix_sync")
+
+
+def _reported(action: str, callback: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
+    """Log the callback's exception instead of failing verl's own import: a run that does not use us must go on."""
+
+    def run(module: ModuleType) -> None:
+        try:
+            callback(module)
+        except Exception:
+            logger.exception("dataflex-verl could not %s; runs that use dataflex will not start", action)
+
+    return run
+
+
+def _register_trainers(module: ModuleType) -> None:
+    from dataflex_events.adapters.verl import trainer
+
+    for name in TRAINERS:
+        module.register_trainer(name)(trainer.DataflexSync)
+
+
+def _watch_configuration(module: ModuleType) -> None:
+    from dataflex_events.adapters.verl import preflight
+
+    module.validate_config = preflight.checking(module.validate_config)
+
+
+def install() -> None:
+    """Leave the callbacks behind."""
+    if os.environ.get("VERL_PLATFORM", "").lower() == "cpu":
+        from dataflex_events.adapters.verl.cpu import install as cpu
+
+        cpu.install()
+    when_imported("verl.trainer.ppo.v1.trainer_sync", _reported("register its trainers", _register_trainers))
+    when_imported("verl.utils.config", _reported("check configurations", _watch_configuration))
+
+
+try:
+    install()
+except Exception:
+    logger.exception("dataflex-verl could not be loaded; runs that use dataflex will not start")
+    raise

@@ -1,0 +1,252 @@
+"""The lab: a small model, a verifiable multi-domain data set and a reward, on which verl runs on a CPU.
+
+It is built once from its settings and kept in the user's cache folder.
+
+    python -m dataflex_events.adapters.verl.cpu.lab                     # build, say where it is and what the model can do
+    python -m dataflex_events.adapters.verl.cpu.lab --print-overrides   # verl's overrides, for a shell script
+    python -m dataflex_events.adapters.verl.cpu.lab --print-environment # environment variables, for `env` or `export`
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import hashlib
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dataflex_events.adapters.verl.cpu import reward as reward_module
+from dataflex_events.adapters.verl.cpu.tasks import DOMAINS, Question, make_questions
+
+FORMAT = 1
+"""Part of the cache key: raise it when a change of code makes other labs from the same settings."""
+
+
+@dataclass(frozen=True)
+class LabSettings:
+    """Everything that decides what the lab looks like.
+
+    Attributes:
+        seed: Seed of data, weights and warm-up.
+        train_per_domain: Training prompts of each domain.
+        held_out_per_domain: Held-out prompts of each domain, none of them among the training prompts.
+        hidden_size: Width of the model.
+        layers: Layers of the model.
+        clean_steps: Warm-up steps on right answers.
+        noisy_steps: Warm-up steps in which a share of the answers is wrong.
+        wrong_share: That share.
+        warm_up_batch: Questions in a warm-up batch.
+        learning_rate: Of the warm-up.
+        measured_samples: Samples per held-out prompt when the solve rates are measured.
+    """
+
+    seed: int = 0
+    train_per_domain: int = 512
+    held_out_per_domain: int = 96
+    hidden_size: int = 128
+    layers: int = 3
+    clean_steps: int = 500
+    noisy_steps: int = 60
+    wrong_share: float = 0.5
+    warm_up_batch: int = 64
+    learning_rate: float = 2e-3
+    measured_samples: int = 4
+
+    @classmethod
+    def tiny(cls) -> LabSettings:
+        """Built in seconds, for tests: the model solves little, but groups have mixed outcomes."""
+        return cls(
+            train_per_domain=64,
+            held_out_per_domain=8,
+            hidden_size=64,
+            layers=2,
+            clean_steps=150,
+            noisy_steps=0,
+            wrong_share=0.0,
+            learning_rate=4e-3,
+        )
+
+    @property
+    def key(self) -> str:
+        """Short name of these settings, for the cache."""
+        text = json.dumps([FORMAT, dataclasses.asdict(self)], sort_keys=True)
+        return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A lab on disk.
+
+    Attributes:
+        root: Its folder.
+        settings: What it was built from.
+        solve_rates: Share of right answers at temperature 1 on the held-out prompts after warm-up, by domain.
+    """
+
+    root: Path
+    settings: LabSettings
+    solve_rates: dict[str, float]
+
+    @property
+    def model(self) -> Path:
+        """Folder of model and tokenizer."""
+        return self.root / "model"
+
+    @property
+    def train(self) -> Path:
+        """Parquet file of the training prompts."""
+        return self.root / "train.parquet"
+
+    @property
+    def held_out(self) -> Path:
+        """Parquet file of the held-out prompts."""
+        return self.root / "held_out.parquet"
+
+    @property
+    def reward(self) -> Path:
+        """Python file of the reward function `compute_score`."""
+        return self.root / "reward.py"
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """Values of the data's `domain` column."""
+        return tuple(DOMAINS)
+
+
+def default_root() -> Path:
+    """Folder that holds the labs: `dataflex-verl` in the user's cache folder."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "dataflex-verl"
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def build_lab(
+    settings: LabSettings | None = None, root: Path | None = None, say: Callable[[str], None] = _say
+) -> Lab:
+    """Build the lab, or find it built.
+
+    Args:
+        settings: What to build; the defaults if left out.
+        root: Folder for labs; the user's cache folder if left out.
+        say: Receives progress in words.
+    """
+    settings = settings or LabSettings()
+    folder = (root or default_root()) / f"lab-{settings.key}"
+    if not (folder / "lab.json").is_file():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        # Built aside and renamed: nobody ever sees half a lab, and of two builders the second one's work is dropped.
+        building = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))
+        try:
+            say(f"Building the lab once, in {folder} (about a minute)")
+            _build(settings, building, say)
+            try:
+                building.rename(folder)
+            except OSError:
+                if not (folder / "lab.json").is_file():
+                    raise
+        finally:
+            shutil.rmtree(building, ignore_errors=True)
+    facts = json.loads((folder / "lab.json").read_text(encoding="utf-8"))
+    return Lab(folder, settings, facts["solve_rates"])
+
+
+def _rows(questions: Sequence[Question], split: str) -> list[dict[str, object]]:
+    return [
+        {
+            "data_source": f"lab/{q.domain}",
+            "domain": q.domain,
+            "prompt": [{"role": "user", "content": q.text}],
+            "reward_model": {"style": "rule", "ground_truth": q.answer},
+            "extra_info": {"index": number, "split": split},
+        }
+        for number, q in enumerate(questions)
+    ]
+
+
+def _build(settings: LabSettings, folder: Path, say: Callable[[str], None]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from dataflex_events.adapters.verl.cpu.model import build_model, save_model
+    from dataflex_events.adapters.verl.cpu.tokenizer import build_tokenizer, save_tokenizer
+    from dataflex_events.adapters.verl.cpu.warmup import solve_rates, warm_up
+
+    rng = random.Random(settings.seed)
+    held_out = [q for d in DOMAINS for q in make_questions(d, settings.held_out_per_domain, rng)]
+    hidden = {q.text for q in held_out}
+    train = [q for d in DOMAINS for q in make_questions(d, settings.train_per_domain, rng, exclude=hidden)]
+    for name, questions in (("train", train), ("held_out", held_out)):
+        pq.write_table(pa.Table.from_pylist(_rows(questions, name)), folder / f"{name}.parquet")
+    shutil.copyfile(reward_module.__file__, folder / "reward.py")
+
+    tokenizer = build_tokenizer()
+    model = build_model(tokenizer, hidden_size=settings.hidden_size, layers=settings.layers, seed=settings.seed)
+    domains = list(DOMAINS)
+
+    def batch(source: random.Random) -> list[Question]:
+        wanted = [domains[n % len(domains)] for n in range(settings.warm_up_batch)]
+        return [make_questions(domain, 1, source, exclude=hidden)[0] for domain in wanted]
+
+    warm_up(
+        model,
+        tokenizer,
+        batch,
+        clean_steps=settings.clean_steps,
+        noisy_steps=settings.noisy_steps,
+        wrong_share=settings.wrong_share,
+        learning_rate=settings.learning_rate,
+        rng=rng,
+        say=say,
+    )
+    rates = solve_rates(
+        model, tokenizer, held_out, samples=settings.measured_samples, response_length=RESPONSE_LENGTH, seed=settings.seed
+    )
+    say("solve rates: " + ", ".join(f"{domain} {rate:.2f}" for domain, rate in rates.items()))
+    save_model(model, folder / "model")
+    save_tokenizer(folder / "model")
+    facts = {"settings": dataclasses.asdict(settings), "solve_rates": rates}
+    (folder / "lab.json").write_text(json.dumps(facts, indent=2), encoding="utf-8")
+
+
+PROMPT_LENGTH = 24
+"""Longest prompt of the data, in tokens, chat marks included."""
+
+RESPONSE_LENGTH = 8
+"""Longest right answer and its end token are 7 tokens; one more shows answers that are too long."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Command line; see the module's docstring."""
+    from dataflex_events.adapters.verl.cpu.overrides import lab_environment, lab_overrides
+
+    parser = argparse.ArgumentParser(prog="python -m dataflex_events.adapters.verl.cpu.lab")
+    parser.add_argument("--tiny", action="store_true", help="the lab of the tests: built in seconds, solves little")
+    parser.add_argument("--root", type=Path, help="folder for labs (default: the user's cache folder)")
+    show = parser.add_mutually_exclusive_group()
+    show.add_argument("--print-overrides", action="store_true", help="print verl's overrides, one a line")
+    show.add_argument("--print-environment", action="store_true", help="print NAME=VALUE lines")
+    options = parser.parse_args(arguments)
+    if options.print_environment:
+        print("\n".join(f"{name}={value}" for name, value in lab_environment().items()))
+        return
+    lab = build_lab(LabSettings.tiny() if options.tiny else LabSettings(), options.root)
+    if options.print_overrides:
+        print("\n".join(lab_overrides(lab)))
+        return
+    print(lab.root)
+    for domain, rate in lab.solve_rates.items():
+        print(f"{domain:10} solves {rate:.0%}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""The shape of a step whose rows were reduced: padding, mini-batches and micro-batches.
+
+verl pads a batch up to its configured mini-batch size with 128-token rows and appends them at the end, so that a reduced
+batch would cost as much as a full one, its last mini-batches could hold nothing but padding, and sequence means would
+be divided by rows that are not there. Here the padding is as small as divisibility allows and dealt evenly, and the
+mini-batch size follows the kept rows. The number of optimizer steps stays as configured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class StepShape:
+    """How the kept rows are cut into cells, one cell for each data-parallel rank and mini-batch.
+
+    Attributes:
+        rows: Kept rows.
+        ranks: Data-parallel ranks.
+        mini_batches: Mini-batches (optimizer steps of one epoch).
+        cell: Rows of a cell, padding included.
+    """
+
+    rows: int
+    ranks: int
+    mini_batches: int
+    cell: int
+
+    @classmethod
+    def fit(cls, rows: int, ranks: int, mini_batches: int, micro_batch: int | None) -> StepShape:
+        """Choose the smallest shape.
+
+        Args:
+            rows: Kept rows, at least 1.
+            ranks: Data-parallel ranks.
+            mini_batches: Mini-batches of a full step; fewer are made if there is not one row for each cell.
+            micro_batch: Largest micro-batch of a rank, or None if micro-batches are made by length.
+        """
+        mini_batches = max(1, min(mini_batches, rows // ranks))
+        cell = -(-rows // (ranks * mini_batches))
+        if micro_batch is not None:
+            micro_batches = -(-cell // micro_batch)
+            cell = micro_batches * -(-cell // micro_batches)  # equal micro-batches, as few as possible
+        return cls(rows, ranks, mini_batches, cell)
+
+    @property
+    def total(self) -> int:
+        """Rows of the step, padding included."""
+        return self.ranks * self.mini_batches * self.cell
+
+    @property
+    def padding(self) -> int:
+        """Padding rows of the step."""
+        return self.total - self.rows
+
+    @property
+    def mini_batch_size(self) -> int:
+        """Rows of a mini-batch over all ranks, padding included."""
+        return self.total // self.mini_batches
+
+    @property
+    def mini_batch_rows(self) -> float:
+        """Kept rows of a mini-batch on average: what sequence means are divided by."""
+        return self.rows / self.mini_batches
+
+    def deal(self, padding: np.ndarray) -> np.ndarray:
+        """Order the rows so that every cell holds its even share of padding, at its end.
+
+        Args:
+            padding: `(total,)` bool in the present order, which is by rank. Kept rows stay in that order.
+
+        Returns:
+            `(total,)` int64 permutation.
+        """
+        cells = self.ranks * self.mini_batches
+        real = np.full(cells, self.rows // cells)
+        real[: self.rows % cells] += 1
+        cell_of_real = np.repeat(np.arange(cells), real)
+        cell_of_padding = np.repeat(np.arange(cells), self.cell - real)
+        order = np.concatenate([np.flatnonzero(~padding), np.flatnonzero(padding)])
+        return order[np.argsort(np.concatenate([cell_of_real, cell_of_padding]), kind="stable")]
+
+
+def largest_divisor(rows: int, limit: int) -> int:
+    """The largest divisor of `rows` that is not above `limit`: verl wants micro-batches of equal size."""
+    candidates = np.arange(1, min(rows, limit) + 1)
+    return int(candidates[rows % candidates == 0][-1])

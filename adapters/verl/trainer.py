@@ -1,0 +1,239 @@
+"""verl's synchronous trainer with our events in it.
+
+The hooks only translate: verl's batch becomes a `Batch`, `StepDriver` publishes the events and resolves what the
+handlers proposed, and the result goes back into verl's batch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from omegaconf import DictConfig, open_dict
+from torch import Tensor
+from transfer_queue.metadata import KVBatchMeta
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+
+from dataflex_events.adapters.verl.facts import run_facts
+from dataflex_events.adapters.verl.preflight import dataflex_block, plan_for
+from dataflex_events.adapters.verl.rows import is_padding, read_batch, remove_rows
+from dataflex_events.adapters.verl.shape import StepShape, largest_divisor
+from dataflex_events.adapters.verl.verify import verify
+from dataflex_events.adapters.verl.weights import write_weights
+from dataflex_events.driver import StepDriver
+from dataflex_events.events import StepId
+
+logger = logging.getLogger("dataflex")
+
+
+class _Step:
+    """What the hooks of one step hand on to each other."""
+
+    def __init__(self) -> None:
+        self.generated: list[str] = []  # keys of all rows at `rollout_done`, in its order
+        self.kept: list[str] = []
+        self.dropped: list[str] = []
+        self.shape: StepShape | None = None  # only where rows were dropped
+        self.weights: Tensor | None = None  # (T_all,) as written
+        self.metrics: dict[str, float] = {}
+
+
+class DataflexMixin:
+    """Goes in front of a verl trainer. Without a `dataflex:` block it changes nothing."""
+
+    base_mode: ClassVar[str]
+
+    def __init__(self, config: DictConfig) -> None:
+        block = dataflex_block(config)
+        plan = None if block is None else plan_for(config, block)
+        # verl compares the mode with its own names in several places; under another name it would take wrong branches.
+        with open_dict(config):
+            config.trainer.v1.trainer_mode = self.base_mode
+        self._driver: StepDriver | None = None
+        self._now = _Step()
+        if plan is not None:
+            self._plan = plan
+            self._driver = StepDriver(plan.bus(), run_facts(config))
+            self._last_verified: dict[str, int] = {}
+            names = ", ".join(policy.name for policy in plan.policies) or "none"
+            logger.warning("dataflex-verl %s is active, policies: %s", version("dataflex-verl"), names)
+        super().__init__(config)
+
+    # ------------------------------------------------------------------ the run
+
+    def fit(self, agent_loop_manager: Any) -> None:
+        if self._driver is None:
+            return super().fit(agent_loop_manager)
+        error: BaseException | None = None
+        self._driver.start()
+        try:
+            return super().fit(agent_loop_manager)
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            self._driver.end(self._step_id(), error)
+
+    def _step_once(self, metrics: dict[str, Any], timing_raw: dict[str, float], sample_batch_size: int) -> KVBatchMeta:
+        self._now = _Step()
+        batch = super()._step_once(metrics, timing_raw, sample_batch_size)
+        if self._driver is not None:
+            self._now.metrics |= self._driver.step_end(self._step_id())
+        return batch
+
+    def _compute_metrics(
+        self, batch: KVBatchMeta, metrics: dict[str, Any], timing_raw: dict[str, float], global_steps: int, epoch: int
+    ) -> None:
+        super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)
+        metrics.update(self._now.metrics)
+
+    # ------------------------------------------------------------------ rollout_done: rows may leave
+
+    def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> KVBatchMeta:
+        if self._driver is None:
+            return super()._balance_batch(batch, metrics, *args, **kwargs)
+        with self._driver.timed():
+            batch = self._select(batch)
+        batch = super()._balance_batch(batch, metrics, *args, **kwargs)
+        padding = is_padding(batch)
+        shape = self._now.shape
+        if shape is not None:
+            batch.reorder(shape.deal(padding).tolist())
+        self._now.metrics |= {
+            "dataflex/rows": float((~padding).sum()),
+            "dataflex/padding_rows": float(padding.sum()),
+            "dataflex/optimizer_steps": float(self._optimizer_steps(len(padding))),
+        }
+        return batch
+
+    def _select(self, batch: KVBatchMeta) -> KVBatchMeta:
+        now, driver = self._now, self._driver
+        now.generated = now.kept = list(batch.keys)
+        fields = driver.rollout_fields
+        if not fields:
+            return batch
+        keep = driver.rollout_done(self._step_id(), read_batch(batch, fields)).keep
+        if keep is None or bool(keep.all()):
+            return batch
+        batch = remove_rows(batch, keep)
+        now.kept = list(batch.keys)
+        now.dropped = [key for key, kept in zip(now.generated, keep.tolist(), strict=True) if not kept]
+        if self.config.actor_rollout_ref.actor.shuffle:
+            self._shuffle(batch)
+        return batch
+
+    def _shuffle(self, batch: KVBatchMeta) -> None:
+        """Shuffle here instead of in the worker, which would undo the dealing of padding rows."""
+        seed = self.config.actor_rollout_ref.actor.data_loader_seed or 0
+        batch.reorder(np.random.default_rng([seed, self.global_steps]).permutation(len(batch.keys)).tolist())
+
+    def _get_required_batch_multiple(self, dp_size: int) -> int:
+        now = self._now
+        if not now.dropped:
+            return super()._get_required_batch_multiple(dp_size)
+        actor = self.config.actor_rollout_ref.actor
+        mini_batches = -(-self.config.data.train_batch_size // actor.ppo_mini_batch_size)
+        micro = None if actor.use_dynamic_bsz else actor.ppo_micro_batch_size_per_gpu
+        now.shape = StepShape.fit(len(now.kept), dp_size, mini_batches, micro)
+        return now.shape.total
+
+    def _optimizer_steps(self, rows: int) -> int:
+        actor, n = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout.n
+        shape = self._now.shape
+        return actor.ppo_epochs * (shape.mini_batches if shape else rows // (actor.ppo_mini_batch_size * n))
+
+    # ------------------------------------------------------------------ log-probs of fewer rows
+
+    def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        rollout = self.config.actor_rollout_ref.rollout
+        if not rollout.log_prob_use_dynamic_bsz:
+            self._fit_micro_batch(batch, rollout.log_prob_micro_batch_size_per_gpu)
+        return super()._compute_old_log_prob(batch, metrics)
+
+    def _compute_ref_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        ref = self.config.actor_rollout_ref.ref
+        if not ref.log_prob_use_dynamic_bsz:
+            self._fit_micro_batch(batch, ref.log_prob_micro_batch_size_per_gpu)
+        return super()._compute_ref_log_prob(batch, metrics)
+
+    def _fit_micro_batch(self, batch: KVBatchMeta, configured: int | None) -> None:
+        """verl asserts that the rows of a rank divide into micro-batches of the configured size."""
+        shape = self._now.shape
+        if shape is not None and configured is not None:
+            batch.extra_info["micro_batch_size_per_gpu"] = largest_divisor(shape.total // shape.ranks, configured)
+
+    # ------------------------------------------------------------------ advantage_computed: weights
+
+    def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        batch = super()._compute_advantage(batch, metrics)
+        if self._driver is not None:
+            with self._driver.timed():
+                self._weigh(batch)
+        return batch
+
+    def _weigh(self, batch: KVBatchMeta) -> None:
+        now, driver = self._now, self._driver
+        position = {key: row for row, key in enumerate(now.generated)}
+        rows = torch.tensor([position[key] for key in batch.keys if key in position], dtype=torch.int64)
+        weights = driver.advantage_computed(self._step_id(), read_batch(batch, driver.update_fields), rows)
+        if weights is not None:
+            now.weights = write_weights(batch, weights)
+
+    # ------------------------------------------------------------------ the update
+
+    def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        if self._driver is None:
+            return super()._update_actor(batch, metrics)
+        with self._before_dispatch(self._prepare_update):
+            return super()._update_actor(batch, metrics)
+
+    @contextmanager
+    def _before_dispatch(self, prepare: Callable[[KVBatchMeta], None]) -> Iterator[None]:
+        """Have the last word on the batch: verl sets the step's shape right before it calls the workers."""
+        group, dispatch = self.actor_rollout_wg, self.actor_rollout_wg.update_actor
+
+        def update_actor(batch: KVBatchMeta) -> Any:
+            prepare(batch)
+            return dispatch(batch)
+
+        group.update_actor = update_actor
+        try:
+            yield
+        finally:
+            group.update_actor = dispatch
+
+    def _prepare_update(self, batch: KVBatchMeta) -> None:
+        now, actor = self._now, self.config.actor_rollout_ref.actor
+        if now.shape is not None:
+            batch.extra_info["mini_batch_size"] = now.shape.mini_batch_size
+            batch.extra_info["global_batch_size"] = now.shape.mini_batch_rows
+            batch.extra_info["dataloader_kwargs"] = {"shuffle": False}
+            if not actor.use_dynamic_bsz:
+                micro = largest_divisor(now.shape.cell, actor.ppo_micro_batch_size_per_gpu)
+                batch.extra_info["micro_batch_size_per_gpu"] = micro
+        effects = {"weights": now.weights is not None, "rows": bool(now.dropped)}
+        due = [name for name, applied in effects.items() if applied and self._verification_due(name)]
+        if due:
+            with self._driver.timed():
+                ranks = max(self.actor_rollout_wg._dispatch_info["actor"]) + 1
+                verify(batch, ranks, now.weights, now.kept, now.dropped)
+            now.metrics["dataflex/verified"] = 1.0
+            self._last_verified |= dict.fromkeys(due, self.global_steps)
+
+    def _verification_due(self, effect: str) -> bool:
+        last, every = self._last_verified.get(effect), self._plan.settings.verify_every
+        return last is None or (every > 0 and self.global_steps - last >= every)
+
+    def _step_id(self) -> StepId:
+        return StepId(self.global_steps, self.local_trigger_step)
+
+
+class DataflexSync(DataflexMixin, PPOTrainerSync):
+    """`dataflex_sync`: verl's trainer mode `sync` with events."""
+
+    base_mode = "sync"

@@ -1,0 +1,65 @@
+"""The public names of `dataflex_events`."""
+
+from dataflex_events.batch import Batch
+from dataflex_events.bus import Attachment, EventBus, Subscription, on
+from dataflex_events.components import Observer, Reweighter, Scorer, Selector
+from dataflex_events.context import BatchContext, ScorerKey, UpdateContext
+from dataflex_events.driver import StepDriver, StepResult
+from dataflex_events.errors import (
+    ConfigError,
+    ConfigIssue,
+    DataflexError,
+    FieldError,
+    HandlerError,
+    HandlerOutputError,
+    VerificationError,
+)
+from dataflex_events.events import (
+    AdvantageComputed,
+    Event,
+    RolloutDone,
+    RunEnd,
+    RunStart,
+    ScoreReady,
+    StepEnd,
+    StepId,
+)
+from dataflex_events.plan import Plan, make_plan
+from dataflex_events.registry import register
+from dataflex_events.run import RunFacts
+
+__all__ = [
+    "AdvantageComputed",
+    "Attachment",
+    "Batch",
+    "BatchContext",
+    "ConfigError",
+    "ConfigIssue",
+    "DataflexError",
+    "Event",
+    "EventBus",
+    "FieldError",
+    "HandlerError",
+    "HandlerOutputError",
+    "Observer",
+    "Plan",
+    "Reweighter",
+    "RolloutDone",
+    "RunEnd",
+    "RunFacts",
+    "RunStart",
+    "ScoreReady",
+    "Scorer",
+    "ScorerKey",
+    "Selector",
+    "StepDriver",
+    "StepEnd",
+    "StepId",
+    "StepResult",
+    "Subscription",
+    "UpdateContext",
+    "VerificationError",
+    "make_plan",
+    "on",
+    "register",
+]
