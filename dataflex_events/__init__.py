@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        """Import a public name or sub-module on first use: torch takes a second, `dataflex-events --help` needs none."""
+        """Import public names and sub-modules on first use: torch is slow to import, and `--help` does not need it."""
         from importlib import import_module
         from importlib.util import find_spec
 

@@ -1,7 +1,7 @@
 """The public names of `dataflex_events`."""
 
 from dataflex_events.batch import Batch
-from dataflex_events.bus import Attachment, EventBus, Subscription, on
+from dataflex_events.bus import Attachment, EventBus, Subscription
 from dataflex_events.components import Observer, Reweighter, Scorer, Selector
 from dataflex_events.context import BatchContext, ScorerKey, UpdateContext
 from dataflex_events.driver import StepDriver, StepResult
@@ -24,6 +24,7 @@ from dataflex_events.events import (
     StepEnd,
     StepId,
 )
+from dataflex_events.marks import on
 from dataflex_events.plan import Plan, make_plan
 from dataflex_events.registry import register
 from dataflex_events.run import RunFacts

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dataflex_events.errors import FieldError, nearest
-from dataflex_events.fields import FIELDS
+from dataflex_events.fields import ALWAYS, FIELDS
 from dataflex_events.segments import segment_reduce, take_rows
 
 
@@ -64,15 +64,14 @@ class Batch:
         Raises:
             FieldError: A field has the wrong length.
         """
-        last = _last_of_session(session, output)
         rows = dict(row_fields or {})
+        count = len(offsets) - 1
+        _check_length(int(offsets[-1]), token_fields)
+        _check_length(count, {"uid": uid, "session": session, "output": output, **rows})
+        last = _last_of_session(session, output)
         if "rm_scores" in token_fields:
             own = segment_reduce(token_fields["rm_scores"], offsets, "sum")
             rows["reward"] = _final_of_session(own, session, last)
-        for columns, length in ((token_fields, int(offsets[-1])), (rows, len(uid))):
-            for name, column in columns.items():
-                if column.shape != (length,):
-                    raise FieldError(f"field {name!r} has shape {tuple(column.shape)}, expected ({length},)")
         return cls(offsets, uid, session, last, tuple(domains), dict(token_fields), rows)
 
     def __len__(self) -> int:
@@ -110,6 +109,8 @@ class Batch:
             FieldError: The reader did not declare the field, or this run does not have it.
         """
         reader = f"handler {self._reader!r}" if self._reader else "the reader"
+        if name in ALWAYS:
+            raise FieldError(f"{reader} reads {name!r} as a field; it is an attribute, `batch.{name}`")
         if self._declared is not None and name not in self._declared:
             declared = ", ".join(sorted(self._declared)) or "none"
             raise FieldError(
@@ -132,17 +133,28 @@ class Batch:
         return replace(
             self,
             offsets=offsets,
-            uid=self.uid[rows].unique(return_inverse=True)[1],
-            session=self.session[rows].unique(return_inverse=True)[1],
+            uid=_dense(self.uid[rows]),
+            session=_dense(self.session[rows]),
             last_output=self.last_output[rows],
             _tokens={name: column[tokens] for name, column in self._tokens.items()},
             _rows={name: column[rows] for name, column in self._rows.items()},
         )
 
 
+def _dense(codes: Tensor) -> Tensor:
+    dense: Tensor = torch.unique(codes, return_inverse=True)[1]
+    return dense
+
+
+def _check_length(length: int, columns: Mapping[str, Tensor]) -> None:
+    for name, column in columns.items():
+        if column.shape != (length,):
+            raise FieldError(f"field {name!r} has shape {tuple(column.shape)}, expected ({length},)")
+
+
 def _last_of_session(session: Tensor, output: Tensor) -> Tensor:
     if not len(session):
-        return torch.zeros(0, dtype=torch.bool)
+        return torch.zeros(0, dtype=torch.bool, device=session.device)
     final = output.new_full((int(session.max()) + 1,), -1).scatter_reduce(0, session, output, "amax")
     return output == final[session]
 

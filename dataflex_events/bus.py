@@ -12,22 +12,20 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
-from types import ModuleType
-from typing import Any, Generic, Literal, Protocol, TypeVar, cast, overload
+from typing import Any, Generic, Literal, TypeVar, cast, get_args
 
 import blinker
 
 from dataflex_events._current import running
-from dataflex_events.errors import DataflexError, FieldError, HandlerError, nearest
-from dataflex_events.events import Event, event_name
+from dataflex_events.errors import DataflexError, HandlerError
+from dataflex_events.events import Event, RolloutDone, batches_of, event_name
 from dataflex_events.fields import FIELDS
+from dataflex_events.marks import check_callable, check_event_type, check_fields, marked, name_of
 
 E = TypeVar("E", bound=Event)
-S = TypeVar("S")
 OnError = Literal["raise", "detach"]
 
 MAX_DEPTH = 16
-_MARK = "_dataflex_on"
 
 logger = logging.getLogger("dataflex")
 
@@ -55,7 +53,7 @@ class _Signal(blinker.Signal):
 class Subscription(Generic[E]):
     """One handler attached to one event. Close it, or leave its `with` block, to detach."""
 
-    __slots__ = ("_bus", "fields", "fn", "event_type", "name", "on_error", "owner", "reads_at")
+    __slots__ = ("_bus", "event_type", "failed", "fields", "fn", "name", "on_error", "owner", "reads_at")
 
     def __init__(
         self,
@@ -76,11 +74,17 @@ class Subscription(Generic[E]):
         self.reads_at = reads_at
         self.on_error = on_error
         self.owner = owner
+        self.failed = False
 
     def __call__(self, event: E) -> None:
         token = running.set(self.name)
         try:
-            self.fn(event.only(self.fields, self.name))
+            result: object = cast("Callable[[E], object]", self.fn)(event.only(self.fields, self.name))
+            if inspect.iscoroutine(result):
+                result.close()
+                raise TypeError("it returned a coroutine, which nobody awaits: a handler must not be asynchronous")
+            if self.failed:  # while it ran, in an event that it set off itself
+                event.discard(self.name)
         except HandlerError:
             raise  # wrapped where it happened, by a handler that this one set off
         except Exception as error:
@@ -117,41 +121,19 @@ class Attachment:
         self.close()
 
 
-def on(event_type: type[E], *, fields: Iterable[str] = ()) -> _Mark[E]:
-    """Mark a function or method as handler of an event; `EventBus.attach` subscribes what is marked.
-
-    Args:
-        event_type: The event's class.
-        fields: Batch fields that the handler reads. Reading another one is an error.
-    """
-    _check_event_type(event_type)
-    declared = _check_fields(fields)
-
-    def mark(fn: Any) -> Any:
-        setattr(fn, _MARK, [*getattr(fn, _MARK, ()), (event_type, declared)])
-        return fn
-
-    return cast("_Mark[E]", mark)
-
-
-class _Mark(Protocol[E]):
-    """What `on` returns: accepts a function or a method whose event argument has the right type."""
-
-    @overload
-    def __call__(self, fn: Callable[[E], None]) -> Callable[[E], None]: ...
-    @overload
-    def __call__(self, fn: Callable[[S, E], None]) -> Callable[[S, E], None]: ...
-
-
 class EventBus:
     """Publish events to the handlers that subscribed to their class, in the order in which they were attached.
 
     Args:
         on_error: What happens when a handler raises: stop with a `HandlerError` ("raise"), or log the traceback, drop
             what the handler contributed to the event, detach it and go on ("detach").
+
+    Attributes:
+        errors: How often each handler was detached for raising.
     """
 
     def __init__(self, on_error: OnError = "raise") -> None:
+        _check_on_error(on_error)
         self.on_error: OnError = on_error
         self.errors: Counter[str] = Counter()
         self._signals: dict[type[Event], _Signal] = {}
@@ -174,7 +156,8 @@ class EventBus:
         Args:
             event_type: The event's class.
             fn: Takes the event. Kept alive by the bus until the subscription is closed.
-            name: Name in messages and of the handler's proposals; by default the function's qualified name.
+            name: Name in messages and of the handler's proposals; by default the function's qualified name. A number
+                is added where another handler has it already.
             fields: Batch fields that `fn` reads.
             reads_at: The event at which the fields are fetched, for a `ScoreReady` handler; by default `event_type`.
             on_error: Overrides the bus's own.
@@ -182,16 +165,17 @@ class EventBus:
 
         Raises:
             TypeError: Not an event class, or `fn` is asynchronous or cannot take one argument.
-            FieldError: A field that no run has.
+            FieldError: A field that no run has, or not yet at this event.
         """
-        _check_event_type(event_type)
-        _check_callable(fn)
+        check_event_type(event_type)
+        check_callable(fn)
+        _check_on_error(on_error or self.on_error)
         subscription = Subscription(
             self,
             event_type,
             fn,
-            name or _name_of(fn),
-            _check_fields(fields),
+            self._free_name(name or name_of(fn), owner),
+            check_fields(fields, reads_at or event_type),
             reads_at or event_type,
             on_error or self.on_error,
             owner,
@@ -215,12 +199,17 @@ class EventBus:
             TypeError: Nothing in it is marked.
         """
         attachment = Attachment()
-        for fn, marks in _marked(handler):
-            for event_type, fields in marks:
-                label = name or _name_of(fn)
-                self.subscribe(event_type, fn, name=label, fields=fields, on_error=on_error, owner=attachment)
+        try:
+            for fn, marks in marked(handler):
+                label = name or self._free_name(name_of(fn), None)
+                for event_type, fields in marks:
+                    self.subscribe(event_type, fn, name=label, fields=fields, on_error=on_error, owner=attachment)
+        except Exception:
+            attachment.close()  # all of it or nothing
+            raise
         if not attachment.subscriptions:
-            raise TypeError(f"{handler!r} has nothing to attach: mark its functions with @on(Event)")
+            hint = "make an instance and attach that" if isinstance(handler, type) else "mark its functions with @on"
+            raise TypeError(f"{handler!r} has nothing to attach: {hint}")
         return attachment
 
     def publish(self, event: Event) -> None:
@@ -229,14 +218,16 @@ class EventBus:
         Raises:
             HandlerError: A handler raised, and its error policy is "raise".
             DataflexError: Handlers set each other off without end.
+            TypeError: Not an event.
         """
+        if not isinstance(event, Event):
+            raise TypeError(f"{event!r} is not an event")
         signal = self._signals.get(type(event))
         if signal is None or not signal.receivers:
             return
         if self._depth >= MAX_DEPTH:
-            raise DataflexError(
-                f"{event_name(type(event))} was published {MAX_DEPTH} levels deep: handlers set each other off in a circle"
-            )
+            where = f"{event_name(type(event))} was published {MAX_DEPTH} levels deep"
+            raise DataflexError(f"{where}: handlers set each other off in a circle")
         with self._deeper():
             signal.send(event)
 
@@ -247,8 +238,11 @@ class EventBus:
 
     def fields(self, event_type: type[Event]) -> frozenset[str]:
         """All batch fields that handlers will read from the batch of such an event."""
-        wanted = (sub.fields for sub in self._subscriptions if sub.reads_at is event_type)
-        return frozenset[str]().union(*wanted)
+        readers = (sub for sub in self._subscriptions if event_type in batches_of(sub.reads_at))
+        wanted = frozenset[str]().union(*(sub.fields for sub in readers))
+        if event_type is RolloutDone:  # who listens to later events too may want what is not there yet
+            wanted = frozenset(name for name in wanted if FIELDS[name] == "rollout_done")
+        return wanted
 
     def describe(self) -> list[tuple[str, str]]:
         """`(event, handler)` of every subscription in attachment order."""
@@ -264,14 +258,26 @@ class EventBus:
             del self._subscriptions[subscription]
             self._signals[subscription.event_type].disconnect(cast("Callable[..., Any]", subscription))
 
+    def _free_name(self, name: str, owner: Attachment | None) -> str:
+        """Proposals are kept by handler name: two handlers with one name would overwrite each other's."""
+        taken = {sub.name for sub in self._subscriptions if owner is None or sub.owner is not owner}
+        count, candidate = 1, name
+        while candidate in taken:
+            count += 1
+            candidate = f"{name}_{count}"
+        return candidate
+
     def _failed(self, subscription: Subscription[Any], event: Event, error: Exception) -> None:
         where = f"handler {subscription.name!r} failed at {event_name(type(event))}, {event.step}"
         if subscription.on_error == "raise":
             raise HandlerError(f"{where}: {type(error).__name__}: {error}") from error
         logger.error("%s; it is detached and the run goes on without it", where, exc_info=error)
         self.errors[subscription.name] += 1
-        event.discard(subscription.name)
-        (subscription.owner or subscription).close()
+        whole = subscription.owner.subscriptions if subscription.owner else [subscription]
+        for part in whole:
+            part.failed = True
+            event.discard(part.name)
+            part.close()
 
     @contextmanager
     def _deeper(self) -> Iterator[None]:
@@ -282,45 +288,6 @@ class EventBus:
             self._depth -= 1
 
 
-def _marked(handler: object) -> Iterator[tuple[Callable[..., None], list[tuple[type[Event], frozenset[str]]]]]:
-    if hasattr(handler, _MARK):
-        yield cast("Callable[..., None]", handler), getattr(handler, _MARK)
-        return
-    # Definition order, base classes first: dir() would sort by name and so decide the delivery order by spelling.
-    scopes = [handler] if isinstance(handler, ModuleType) else reversed(type(handler).__mro__)
-    names = dict.fromkeys(name for scope in scopes for name in vars(scope))
-    for name in names:
-        member = inspect.getattr_static(handler, name)
-        marks = getattr(getattr(member, "__func__", member), _MARK, None)
-        if marks is not None:
-            yield getattr(handler, name), marks
-
-
-def _name_of(fn: object) -> str:
-    return str(getattr(fn, "__qualname__", type(fn).__qualname__))
-
-
-def _check_event_type(event_type: object) -> None:
-    if not (isinstance(event_type, type) and issubclass(event_type, Event)):
-        known = [cls.__name__ for cls in Event.__subclasses__()]
-        raise TypeError(f"{event_type!r} is not an event class{nearest(str(event_type), known)}")
-
-
-def _check_callable(fn: object) -> None:
-    if not callable(fn):
-        raise TypeError(f"{fn!r} is not callable")
-    target = inspect.unwrap(fn)
-    call = getattr(type(fn), "__call__", None)  # noqa: B004 - the method itself is wanted
-    if inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(call):
-        raise TypeError(f"handler {_name_of(fn)!r} is asynchronous; a training step cannot wait for it")
-    try:
-        inspect.signature(fn).bind(object())
-    except TypeError as error:
-        raise TypeError(f"handler {_name_of(fn)!r} must take exactly one argument, the event") from error
-
-
-def _check_fields(fields: Iterable[str]) -> frozenset[str]:
-    declared = frozenset([fields] if isinstance(fields, str) else fields)
-    for name in sorted(declared - FIELDS.keys()):
-        raise FieldError(f"no run has a batch field {name!r}{nearest(name, FIELDS)}")
-    return declared
+def _check_on_error(on_error: str) -> None:
+    if on_error not in get_args(OnError):
+        raise ValueError(f"on_error is {' or '.join(map(repr, get_args(OnError)))}, not {on_error!r}")

@@ -7,14 +7,13 @@ A subcommand is a module, named in the entry-point group `dataflex_events.comman
     run(args: argparse.Namespace) -> int             does the work and returns the exit status
 
 and its docstring is the description in its own help. It imports nothing slow at its top: `--help` loads every command.
-It raises `DataflexError` for what the user can put right; anything else that it raises is a bug and shows its traceback.
+It raises `DataflexError` for what the user can put right; anything else is a bug and shows its traceback.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
-import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -60,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader, for example `head`, has seen enough. Without this the interpreter complains when it flushes stdout.
+        # The reader, for example `head`, has seen enough; the interpreter would complain when it flushes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
@@ -83,7 +82,7 @@ def _dispatch(argv: list[str]) -> int:
     command = _load(name, known[name])
     parser = argparse.ArgumentParser(
         prog=f"{PROG} {name}",
-        description=inspect.cleandoc(getattr(command, "__doc__", None) or command.HELP),
+        description=(getattr(command, "__doc__", None) or command.HELP).strip(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.configure(parser)

@@ -5,20 +5,22 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from functools import lru_cache
-from typing import Any, ClassVar, Literal, get_type_hints
+from functools import cache
+from typing import Any, ClassVar, get_type_hints
 
 import pydantic
 from pydantic.fields import FieldInfo
 from torch import Tensor
 
 from dataflex_events.batch import Batch
-from dataflex_events.context import Normalize
+from dataflex_events.context import Normalize as Normalize
+from dataflex_events.context import Scope as Scope
+from dataflex_events.errors import FieldError
+from dataflex_events.events import Event
+from dataflex_events.marks import check_fields
 
-Scope = Literal["group", "row", "token"]
 
-
-class Handler(ABC):
+class Handler(ABC):  # noqa: B024 - an observer has no method that it must implement
     """Base of all components. Subclasses are dataclasses; their parameters are checked when one is made.
 
     Attributes:
@@ -27,13 +29,32 @@ class Handler(ABC):
 
     fields: ClassVar[tuple[str, ...]] = ()
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Check what the class declares.
+
+        Raises:
+            FieldError: It declares a field that no run has.
+        """
+        super().__init_subclass__(**kwargs)
+        declared = cls.__dict__.get("fields", ())
+        if isinstance(declared, property):  # they depend on a parameter
+            return
+        try:
+            check_fields(declared, Event)
+        except FieldError as error:
+            raise FieldError(f"{cls.__qualname__}.fields: {error}") from None
+        if isinstance(declared, str):  # ("reward") is a string, ("reward",) a tuple
+            cls.fields = (declared,)
+
     def __post_init__(self) -> None:
-        """Check the parameters.
+        """Check the parameters and keep them in the declared types (1 becomes 1.0 where a float is meant).
 
         Raises:
             pydantic.ValidationError: A parameter has the wrong type or is out of range.
         """
-        check_parameters(type(self), {name: getattr(self, name) for name in parameters(type(self))})
+        given = {name: getattr(self, name) for name in parameters(type(self))}
+        for name, value in check_parameters(type(self), given).items():
+            object.__setattr__(self, name, value)  # a component may be a frozen dataclass
 
 
 class Scorer(Handler):
@@ -96,7 +117,7 @@ class Observer(Handler):
     """Watches: its methods are marked with `@on`. It logs, records or checks, and never proposes anything."""
 
 
-@lru_cache(maxsize=None)
+@cache
 def parameters(component: type[Handler]) -> Mapping[str, Any]:
     """Parameter names of a component and their defaults (`...` where there is none)."""
     described = parameter_fields(component)
@@ -111,18 +132,23 @@ def parameter_fields(component: type[Handler]) -> Mapping[str, FieldInfo]:
     return _parameter_model(component).model_fields
 
 
-def check_parameters(component: type[Handler], values: Mapping[str, Any]) -> None:
+def check_parameters(component: type[Handler], values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Check parameter values without making the component.
+
+    Returns:
+        All parameters, in their declared types.
 
     Raises:
         pydantic.ValidationError: One entry for every unknown, missing, mistyped or out-of-range parameter.
     """
-    _parameter_model(component).model_validate(dict(values))
+    return dict(_parameter_model(component).model_validate(dict(values)))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _parameter_model(component: type[Handler]) -> type[pydantic.BaseModel]:
-    declared = dataclasses.fields(component) if dataclasses.is_dataclass(component) else ()
+    declared: tuple[dataclasses.Field[Any], ...] = ()
+    if dataclasses.is_dataclass(component):
+        declared = dataclasses.fields(component)
     wanted = [spec for spec in declared if spec.init]
     hints = _hints(component, {spec.name for spec in wanted})
     described: dict[str, Any] = {}

@@ -18,6 +18,16 @@ Apply = Literal["drop", "weight"]
 
 ROOT = "dataflex"
 _SHORT_FORM = ("mechanism", "scorer", "actuator", "name", "apply", "normalize")
+_NOTHING = "asks for nothing: give it a policy (`mechanism`, `scorer`, `actuator`), a list of `policies`, or `handlers`"
+
+# pydantic speaks Python, the reader has written YAML.
+_YAML_TERMS = {
+    "dict_type": "should be a mapping",
+    "invalid_key": "keys should be text",
+    "list_type": "should be a list",
+    "model_type": "should be a mapping",
+    "string_type": "should be text",
+}
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -84,16 +94,18 @@ class Parsed:
     """A block as far as it could be read, and every structural mistake in it.
 
     Attributes:
-        settings: The whole block, or None if there are mistakes.
-        policies: The readable policies by position.
+        settings: The whole block, or the defaults if it has structural mistakes.
+        policies: The policies by position: read, or as they stand there if they have structural mistakes.
         handlers: The readable handlers by position.
+        tensorboard: Parameters of the TensorBoard observer, if they are readable.
         issues: The mistakes.
         short: True for the short form.
     """
 
-    settings: Settings | None
-    policies: Mapping[int, PolicyConfig]
+    settings: Settings
+    policies: Mapping[int, PolicyConfig | Mapping[str, Any]]
     handlers: Mapping[int, HandlerConfig]
+    tensorboard: dict[str, Any] | None
     issues: tuple[ConfigIssue, ...]
     short: bool
 
@@ -102,10 +114,13 @@ class Parsed:
         return ROOT if self.short else f"{ROOT}.policies[{position}]"
 
 
-def parse(block: Mapping[str, Any]) -> Parsed:
+def parse(block: Mapping[str, Any] | None) -> Parsed:
     """Read a block, in the short form (one policy at the top) or with `policies:`."""
-    values = dict(block)
     issues: list[ConfigIssue] = []
+    if block is not None and not isinstance(block, Mapping):
+        issues.append(ConfigIssue(ROOT, f"should be a mapping, not {block!r}"))
+        block = None
+    values = dict(block or {})
     short = {key: values.pop(key) for key in _SHORT_FORM if key in values}
     if short and "policies" in values:
         listed = ", ".join(short)
@@ -116,18 +131,32 @@ def parse(block: Mapping[str, Any]) -> Parsed:
         values["policies"] = [short]
     if _is_list(values.get("handlers")):
         values["handlers"] = [{"path": item} if isinstance(item, str) else item for item in values["handlers"]]
-    settings: Settings | None = None
+    settings = Settings()
     try:
         settings = Settings.model_validate(values)
     except pydantic.ValidationError as error:
-        issues += [_issue(details, bool(short)) for details in error.errors()]
+        issues += [_issue(details, bool(short), "policies" in (block or {})) for details in error.errors()]
+    if not (issues or settings.policies or settings.handlers):
+        issues.append(ConfigIssue(ROOT, _NOTHING))
+    policies = {at: item for at, item in _items(values, "policies") if isinstance(item, Mapping)}
+    handlers = {at: readable(HandlerConfig, item) for at, item in _items(values, "handlers")}
+    tensorboard = values.get("tensorboard")
     return Parsed(
-        None if issues else settings,
-        _readable(PolicyConfig, values.get("policies")),
-        _readable(HandlerConfig, values.get("handlers")),
-        tuple(issues),
-        bool(short),
+        settings=settings,
+        policies={at: readable(PolicyConfig, item) or item for at, item in policies.items()},
+        handlers={at: config for at, config in handlers.items() if config is not None},
+        tensorboard=tensorboard if isinstance(tensorboard, dict) else None,
+        issues=tuple(issues),
+        short=bool(short),
     )
+
+
+def readable(model: type[M], item: Any) -> M | None:
+    """The item if it can be read on its own, so that mistakes further inside it are found in the same go."""
+    try:
+        return model.model_validate(item)
+    except pydantic.ValidationError:
+        return None
 
 
 def parameter_issues(error: pydantic.ValidationError, path: str, known: Iterable[str]) -> list[ConfigIssue]:
@@ -136,24 +165,26 @@ def parameter_issues(error: pydantic.ValidationError, path: str, known: Iterable
     return [ConfigIssue(_join(path, details["loc"]), _say(details, known)) for details in error.errors()]
 
 
-def _issue(details: Any, short: bool) -> ConfigIssue:
+def _issue(details: Any, short: bool, long: bool) -> ConfigIssue:
     location = list(details["loc"])
+    known = _known_keys(location) + (list(_SHORT_FORM) if len(location) == 1 and not long else [])
     if short and location[:2] == ["policies", 0]:
         location = location[2:]
-    return ConfigIssue(_join(ROOT, location), _say(details, _known_keys(list(details["loc"]))))
+    return ConfigIssue(_join(ROOT, location), _say(details, known))
 
 
 def _say(details: Any, known: Sequence[str]) -> str:
-    kind, name = details["type"], str(details["loc"][-1]) if details["loc"] else ""
+    kind, given = details["type"], details["input"]
     if kind == "extra_forbidden":
-        return f"unknown key{nearest(name, known)}"
+        return f"unknown key{nearest(str(details['loc'][-1]), known) or ' (there are none)'}"
     if kind == "missing":
         return "is missing"
     if kind == "literal_error":
-        allowed = details["ctx"]["expected"]
-        return f"{details['input']!r} is not one of {allowed}"
-    message = details["msg"]
-    return f"{details['input']!r}: {message[:1].lower()}{message[1:]}"
+        return f"should be {details['ctx']['expected']}, not {given!r}"
+    message = str(_YAML_TERMS.get(kind, details["msg"])).removeprefix("Input ")
+    if kind == "model_type":
+        message += f" with the keys {', '.join(_known_keys([*details['loc'], '']))}"
+    return f"{message[:1].lower()}{message[1:]}, not {given!r}"
 
 
 def _known_keys(location: list[Any]) -> list[str]:
@@ -166,19 +197,12 @@ def _known_keys(location: list[Any]) -> list[str]:
             model = HandlerConfig
         elif part in ("scorer", "actuator"):
             model = ComponentConfig
-    keys = list(model.model_fields)
-    return [*keys, *_SHORT_FORM] if model is Settings else keys
+    return list(model.model_fields)
 
 
-def _readable(model: type[M], items: Any) -> dict[int, M]:
-    """The items that can be read on their own, so that mistakes further inside them are found in the same go."""
-    found: dict[int, M] = {}
-    for position, item in enumerate(items if _is_list(items) else ()):
-        try:
-            found[position] = model.model_validate(item)
-        except pydantic.ValidationError:
-            continue
-    return found
+def _items(values: Mapping[str, Any], key: str) -> list[tuple[int, Any]]:
+    items = values.get(key)
+    return list(enumerate(items)) if items is not None and _is_list(items) else []
 
 
 def _is_list(value: Any) -> bool:

@@ -1,7 +1,8 @@
 """The shared step context: what handlers propose for one batch, kept per handler until it is resolved.
 
 A handler proposes, the context resolves (`resolve.py`). Proposals are kept under the name of the handler that made them
-and combined in attachment order, so the result does not depend on who ran first, and each effect can be logged.
+(a second one replaces its first) and combined in the order of those names, so the result does not depend on who ran
+first, to the last bit, and each effect can be logged.
 """
 
 from __future__ import annotations
@@ -16,16 +17,26 @@ from torch import Tensor
 from dataflex_events._current import current_handler
 from dataflex_events.batch import Batch
 from dataflex_events.errors import HandlerOutputError
+from dataflex_events.segments import take_rows
 
 Normalize = Literal["auto", "token", "row", "none"]
+Unit = Literal["row", "token"]
+Scope = Literal["group", "row", "token"]
 
 
 @dataclass(frozen=True, slots=True)
 class ScorerKey:
-    """Identity of a scorer: two policies that name the same scorer with the same parameters share one."""
+    """Identity of a scorer: two policies that name the same scorer with the same parameters share one.
+
+    Attributes:
+        name: The scorer's name.
+        params: Its parameters as text.
+        per: What it scores.
+    """
 
     name: str
     params: str = ""
+    per: Scope = "row"
 
     def __str__(self) -> str:
         return f"{self.name}({self.params})"
@@ -33,10 +44,11 @@ class ScorerKey:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WeightProposal:
-    """Weights `(N,)` or `(T,)` of one handler and how to normalise them before they are multiplied."""
+    """Weights of one handler, `(N,)` or `(T,)` as `per` says, and how to normalise them before they are multiplied."""
 
     weights: Tensor
     normalize: Normalize
+    per: Unit
 
 
 @dataclass(slots=True, eq=False)
@@ -54,6 +66,7 @@ class BatchContext:
     scores: dict[ScorerKey, Tensor] = field(default_factory=dict)
     keeps: dict[str, Tensor] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
+    _metric_by: dict[str, str] = field(default_factory=dict, repr=False)
 
     def keep(self, mask: Tensor, *, by: str | None = None) -> None:
         """Propose which rows to keep; the proposals of all handlers are combined with AND.
@@ -80,12 +93,16 @@ class BatchContext:
         """
         try:
             self.metrics[name] = float(value)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: a tensor of several numbers
             raise HandlerOutputError(f"metric {name!r} is not a number: {value!r}") from error
+        self._metric_by[name] = current_handler()
 
     def discard(self, by: str) -> None:
-        """Forget what a handler proposed."""
+        """Forget what a handler proposed, and the scalars that it wrote with `metric`."""
         self.keeps.pop(by, None)
+        for name in [name for name, writer in self._metric_by.items() if writer == by]:
+            self.metrics.pop(name, None)
+            del self._metric_by[name]
 
 
 @dataclass(slots=True, eq=False)
@@ -98,13 +115,22 @@ class UpdateContext(BatchContext):
 
     weights: dict[str, WeightProposal] = field(default_factory=dict)
 
-    def weigh(self, weights: Tensor, *, normalize: Normalize = "none", by: str | None = None) -> None:
+    def weigh(
+        self,
+        weights: Tensor,
+        *,
+        normalize: Normalize = "none",
+        per: Unit | None = None,
+        by: str | None = None,
+    ) -> None:
         """Propose how much each row or token counts in the policy loss; proposals multiply.
 
         Args:
             weights: `(N,)` or `(T,)`, finite and >= 0.
             normalize: Scale to mean 1 over kept valid tokens ("token"), over kept rows ("row"), as the run's
                 `loss_agg_mode` asks ("auto"), or leave as is ("none").
+            per: What there is one weight for; by default what their number says. Needed in a batch that has as many
+                rows as tokens, some of them without a token.
             by: Whose proposal it is; by default the handler that is running.
 
         Raises:
@@ -112,17 +138,27 @@ class UpdateContext(BatchContext):
         """
         name = by or current_handler()
         rows, tokens = len(self.batch), self.batch.tokens
-        if not isinstance(weights, Tensor) or weights.shape not in ((rows,), (tokens,)):
+        expected: dict[Unit, int] = {"row": rows, "token": tokens}
+        if per is not None:
+            expected = {per: expected[per]}
+        shape = weights.shape if isinstance(weights, Tensor) else None
+        fitting: list[Unit] = [unit for unit, length in expected.items() if shape == (length,)]
+        if not fitting:
+            shapes = " or ".join(f"({length},)" for length in expected.values())
+            raise HandlerOutputError(f"{name!r} proposed the weights {_describe(weights)}, expected shape {shapes}")
+        if len(fitting) > 1 and not bool((self.batch.length == 1).all()):
             raise HandlerOutputError(
-                f"{name!r} proposed the weights {_describe(weights)}, expected shape ({rows},) or ({tokens},)"
+                f"{name!r} proposed {rows} weights for a batch of {rows} rows and {rows} tokens: "
+                "say which with `per='row'` or `per='token'`"
             )
+        weights = weights.to(torch.float32)
         bad = int((~weights.isfinite() | (weights < 0)).sum())
         if bad:
             raise HandlerOutputError(f"{name!r} proposed {bad} weights that are negative or not finite")
-        self.weights[name] = WeightProposal(weights.to(torch.float32), normalize)
+        self.weights[name] = WeightProposal(weights, normalize, fitting[0])
 
     def discard(self, by: str) -> None:
-        """Forget what a handler proposed."""
+        """Forget what a handler proposed, and the scalars that it wrote with `metric`."""
         BatchContext.discard(self, by)
         self.weights.pop(by, None)
 
@@ -132,10 +168,15 @@ def carry_scores(scores: Mapping[ScorerKey, Tensor], batch: Batch, rows: Tensor)
 
     A score of a whole group must not change because some of the group's rows were dropped in between.
     """
-    from dataflex_events.segments import take_rows
-
     tokens, _ = take_rows(batch.offsets, rows)
-    return {key: value[rows] if value.shape == (len(batch),) else value[tokens] for key, value in scores.items()}
+    return {key: value[rows if is_per_row(value, key, batch) else tokens] for key, value in scores.items()}
+
+
+def is_per_row(scores: Tensor, key: ScorerKey, batch: Batch) -> bool:
+    """True if there is one score a row. The shape tells, unless the batch has as many rows as tokens."""
+    if len(batch) == batch.tokens:
+        return key.per != "token"
+    return scores.shape == (len(batch),)
 
 
 def _describe(value: Any) -> str:

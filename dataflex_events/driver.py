@@ -49,7 +49,10 @@ class StepDriver:
         self.bus = bus
         self.run = run
         self._begin: float | None = None
-        self._reset()
+        self._rollout: BatchContext | None = None
+        self._update: UpdateContext | None = None
+        self._weights: Tensor | None = None
+        self._seconds = 0.0
 
     @property
     def rollout_fields(self) -> frozenset[str]:
@@ -77,7 +80,7 @@ class StepDriver:
             self._rollout = context = BatchContext(batch)
             self.bus.publish(RolloutDone(step=step, batch=batch, context=context))
             decision = resolve_keep(context, regroup=self.run.group_baseline)
-            context.metrics.update(reward_metrics(batch) | keep_metrics(decision, generated=len(batch)))
+            context.metrics.update(reward_metrics(batch) | keep_metrics(decision, len(batch)))
             return decision
 
     def advantage_computed(self, step: StepId, batch: Batch, rows: Tensor | None = None) -> Tensor | None:
@@ -90,12 +93,17 @@ class StepDriver:
 
         Returns:
             `(T,)` float32 weights of the batch's tokens, or None if nobody proposed any.
+
+        Raises:
+            ValueError: `rows` does not name one row for each row of the batch.
         """
         with self.timed():
             self._update = context = UpdateContext(batch)
             if self._rollout is not None:
                 before = self._rollout.batch
-                rows = torch.arange(len(before)) if rows is None else rows
+                rows = torch.arange(len(before), device=before.offsets.device) if rows is None else rows
+                if len(rows) != len(batch):
+                    raise ValueError(f"the batch has {len(batch)} rows, but `rows` names {len(rows)} of rollout_done's")
                 context.scores = carry_scores(self._rollout.scores, before, rows)
             self.bus.publish(AdvantageComputed(step=step, batch=batch, context=context))
             decision = resolve_keep(context, regroup=False)
@@ -104,7 +112,7 @@ class StepDriver:
             if self._weights is not None:
                 context.metrics.update(weight_metrics(self._weights[mask]))
             generated = len(batch) if self._rollout is None else len(self._rollout.batch)
-            context.metrics.update(keep_metrics(decision, generated=generated))
+            context.metrics.update(keep_metrics(decision, generated, earlier=self._rollout))
             return self._weights
 
     def step_end(self, step: StepId) -> dict[str, float]:
@@ -130,14 +138,12 @@ class StepDriver:
     def step(self, step: StepId, batch: Batch) -> StepResult:
         """A whole step over a batch that already holds every field, advantages included."""
         decision = self.rollout_done(step, batch)
-        rows = torch.arange(len(batch)) if decision.keep is None else decision.keep.nonzero().flatten()
-        weights = self.advantage_computed(step, batch.take(rows), rows)
+        rows = None if decision.keep is None else decision.keep.nonzero().flatten()
+        weights = self.advantage_computed(step, batch if rows is None else batch.take(rows), rows)
         return StepResult(decision.keep, weights, self.step_end(step))
 
     def _reset(self) -> None:
-        self._rollout: BatchContext | None = None
-        self._update: UpdateContext | None = None
-        self._weights: Tensor | None = None
+        self._rollout = self._update = self._weights = None
         self._seconds = 0.0
 
     @contextmanager

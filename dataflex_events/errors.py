@@ -26,7 +26,7 @@ class ConfigError(DataflexError):
     """The configuration is wrong. The message lists every mistake, one a line.
 
     Attributes:
-        issues: The mistakes in the order in which they appear in the configuration.
+        issues: The mistakes: wrong keys and types of the whole block first, then what its parts are wrong about.
     """
 
     def __init__(self, issues: Sequence[ConfigIssue]) -> None:
@@ -54,10 +54,10 @@ class VerificationError(DataflexError):
     """What the worker reads is not what the step context resolved."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Say which known name was probably meant: " (did you mean 'x'?)", or the known names, or nothing."""
+def nearest(name: str, known: Iterable[str], *, listing: bool = True) -> str:
+    """Say which known name was probably meant: " (did you mean 'x'?)", or list the known names, or nothing."""
     names = sorted(set(known))
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     if close:
         return f" (did you mean {close[0]!r}?)"
-    return f" (known: {', '.join(names)})" if names else ""
+    return f" (known: {', '.join(names)})" if names and listing else ""

@@ -120,19 +120,35 @@ class ScoreReady(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepEnd(Event):
-    """The step's update is done. Scalars written to `context.metrics` are logged with the step.
+    """The step's update is done.
 
     Attributes:
         rollout: The resolved context of `RolloutDone`.
         update: The resolved context of `AdvantageComputed`.
         weights: `(T,)` float32 weights that were applied to the tokens of `update.batch`, or None if there were none.
-        metrics: Scalars of the step.
+        metrics: Scalars of the step. What handlers add is logged with them.
     """
 
     rollout: BatchContext | None
     update: UpdateContext | None
     weights: Tensor | None
     metrics: dict[str, float]
+
+    def only(self, fields: Iterable[str], reader: str) -> Self:
+        declared = frozenset(fields)
+        rollout, update = self.rollout, self.update
+        return replace(
+            self,
+            rollout=rollout and replace(rollout, batch=rollout.batch.only(declared, reader)),
+            update=update and replace(update, batch=update.batch.only(declared, reader)),
+        )
+
+
+def batches_of(event_type: type[Event]) -> tuple[type[Event], ...]:
+    """The events whose batches the handlers of an event can read."""
+    if event_type is ScoreReady:
+        return RolloutDone, AdvantageComputed
+    return (AdvantageComputed,) if event_type is StepEnd else (event_type,)
 
 
 def event_name(event_type: type[Event]) -> str:

@@ -1,6 +1,6 @@
 """The batch fields that a handler can declare, and the first event at which each exists.
 
-Names are verl's column names. `length`, `uid`, `session` and `last_output` are always there and need no declaration.
+Names are verl's column names.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ ROW_FIELDS: dict[str, Moment] = {
 }
 
 FIELDS: dict[str, Moment] = TOKEN_FIELDS | ROW_FIELDS
+
+# Attributes of every batch; they need no declaration.
+ALWAYS = ("last_output", "length", "session", "uid")
 
 
 def first_moment(fields: Iterable[str]) -> Moment:

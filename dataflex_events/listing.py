@@ -81,7 +81,7 @@ def page(name: str) -> str:
 
 def _summary(name: str, entries: Mapping[str, Entry]) -> str:
     component = entries[name].component
-    shown = [f"{key}={value!r}" if value is not ... else key for key, value in _defaults(component).items()]
+    shown = [f"{key}={value!r}" if value is not ... else key for key, value in parameters_of(component).items()]
     also = ", ".join(_aliases(name, entries))
     head = f"{name}({', '.join(shown)})" + (f"  also: {also}" if also else "")
     first = re.split(r"(?<=[.!?])\s+(?=[A-Z])", " ".join(_paragraphs(component)[0].split()))[0]
@@ -101,7 +101,7 @@ def _page(kind: str, entry: Entry, entries: Mapping[str, Entry]) -> str:
     if component.fields:
         blocks.append("Reads the batch fields: " + ", ".join(component.fields))
     if kind in _YAML:
-        params = {key: f"<{key}>" if value is ... else value for key, value in _defaults(component).items()}
+        params = {key: f"<{key}>" if value is ... else value for key, value in parameters_of(component).items()}
         call = _flow({"name": entry.name, "params": params} if params else {"name": entry.name})
         blocks.append("In a configuration:\n" + textwrap.indent(_YAML[kind].format(call=call), "  "))
     return "\n\n".join(blocks)
@@ -127,7 +127,7 @@ def _paragraphs(component: type[Handler]) -> list[str]:
 def _parameters(component: type[Handler]) -> Iterator[str]:
     from dataflex_events.components import parameter_fields
 
-    described, defaults = _described(component), _defaults(component)
+    described, defaults = _described(component), parameters_of(component)
     for name, info in parameter_fields(component).items():
         bounds = [
             f"{sign} {getattr(item, key)}" for item in info.metadata for key, sign in _BOUNDS if hasattr(item, key)
@@ -157,7 +157,7 @@ def _described(component: type[Handler]) -> dict[str, str]:
     return found
 
 
-def _defaults(component: type[Handler]) -> Mapping[str, Any]:
+def parameters_of(component: type[Handler]) -> Mapping[str, Any]:
     from dataflex_events.components import parameters
 
     return parameters(component)
@@ -166,7 +166,7 @@ def _defaults(component: type[Handler]) -> Mapping[str, Any]:
 def _flow(value: Mapping[str, Any]) -> str:
     import yaml
 
-    return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=1000).strip()
+    return str(yaml.safe_dump(dict(value), default_flow_style=True, sort_keys=False, width=1000)).strip()
 
 
 def _laid_out(paragraph: str) -> bool:

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from dataflex_events.batch import Batch
+from dataflex_events.context import BatchContext
+from dataflex_events.errors import HandlerOutputError
 from dataflex_events.resolve import KeepDecision
 
 
@@ -21,21 +23,23 @@ def reward_metrics(batch: Batch) -> dict[str, float]:
     return {"dataflex/reward_before_select": rewards.mean().item()} if len(rewards) else {}
 
 
-def keep_metrics(decision: KeepDecision, generated: int) -> dict[str, float]:
+def keep_metrics(decision: KeepDecision, generated: int, *, earlier: BatchContext | None = None) -> dict[str, float]:
     """What a selection left.
 
     Args:
         decision: The selection.
         generated: Rows before any selection of the step.
+        earlier: The context of a selection that the step made before; its counts are added.
     """
     if decision.keep is None or not generated:
         return {}
     kept = int(decision.keep.sum())
+    counts = {"dataflex/lonely_groups": decision.lonely_groups, "dataflex/kept_whole": decision.kept_whole}
+    before = earlier.metrics if earlier is not None else {}
     return {
         "dataflex/kept_frac": kept / generated,
         "dataflex/kept_rows": float(kept),
-        "dataflex/lonely_groups": float(decision.lonely_groups),
-        "dataflex/kept_whole": float(decision.kept_whole),
+        **{name: count + before.get(name, 0.0) for name, count in counts.items()},
     }
 
 
@@ -60,8 +64,19 @@ def weight_metrics(weights: Tensor) -> dict[str, float]:
 
 
 def loggable(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Metrics without those that are not finite, which some backends cannot store; they are counted instead."""
-    finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
+    """Metrics as floats, without those that are not finite, which some backends cannot store; they are counted instead.
+
+    Raises:
+        HandlerOutputError: One is not a number. Most backends would fail on it later, without its name.
+    """
+    finite: dict[str, float] = {}
+    for name, value in metrics.items():
+        try:
+            number = float(value)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise HandlerOutputError(f"metric {name!r} is not a number: {value!r}") from error
+        if math.isfinite(number):
+            finite[name] = number
     if len(finite) < len(metrics):
         finite["dataflex/nonfinite/metrics"] = float(len(metrics) - len(finite))
     return finite

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, cast
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass
+from typing import Any
 
 import pydantic
 
 from dataflex_events import registry
 from dataflex_events.bus import EventBus
 from dataflex_events.components import Handler, Reweighter, Scorer, Selector, check_parameters, parameters
-from dataflex_events.config import ROOT, ComponentConfig, HandlerConfig, Parsed, PolicyConfig, Settings
-from dataflex_events.config import parameter_issues, parse
+from dataflex_events.config import (
+    ROOT,
+    ComponentConfig,
+    HandlerConfig,
+    Parsed,
+    PolicyConfig,
+    Settings,
+    parameter_issues,
+    parse,
+    readable,
+)
 from dataflex_events.errors import ConfigError, ConfigIssue, DataflexError
 from dataflex_events.events import AdvantageComputed, RolloutDone
 from dataflex_events.fields import first_moment
@@ -52,7 +61,7 @@ class Plan:
         return bus
 
 
-def make_plan(block: Mapping[str, Any]) -> Plan:
+def make_plan(block: Mapping[str, Any] | None) -> Plan:
     """Make everything that a block names.
 
     Raises:
@@ -64,13 +73,13 @@ def make_plan(block: Mapping[str, Any]) -> Plan:
     return plan
 
 
-def examine(block: Mapping[str, Any]) -> tuple[Plan, list[ConfigIssue]]:
+def examine(block: Mapping[str, Any] | None) -> tuple[Plan, list[ConfigIssue]]:
     """Make what a block names as far as it can be made, and list every mistake in it."""
     parsed = parse(block)
     issues = list(parsed.issues)
     policies = _policies(parsed, issues)
     observers = _observers(parsed, issues)
-    return Plan(parsed.settings or Settings(), tuple(policies), tuple(observers)), issues
+    return Plan(parsed.settings, tuple(policies), tuple(observers)), issues
 
 
 def _policies(parsed: Parsed, issues: list[ConfigIssue]) -> list[Policy]:
@@ -78,68 +87,104 @@ def _policies(parsed: Parsed, issues: list[ConfigIssue]) -> list[Policy]:
     scorers: dict[Any, Scorer] = {}
     for position, config in parsed.policies.items():
         path = parsed.policy_path(position)
+        _check_apply(config if isinstance(config, Mapping) else config.model_dump(), path, issues)
+        if not isinstance(config, PolicyConfig):
+            _examine_parts(config, path, issues)
+            continue
         kind = "selector" if config.mechanism == "select" else "reweighter"
         scorer = _component("scorer", config.scorer, f"{path}.scorer", issues)
         actuator = _component(kind, config.actuator, f"{path}.actuator", issues)
-        _check_apply(config, scorer, path, issues)
         if not isinstance(scorer, Scorer) or not isinstance(actuator, Reweighter | Selector):
             continue
-        name = registry.find("scorer", config.scorer.name).name
-        key = scorer_key(name, {label: getattr(scorer, label) for label in parameters(type(scorer))})
+        drops = _drops(config, scorer, actuator, path, issues)
+        key = scorer_key(registry.find("scorer", config.scorer.name).name, scorer)
+        normalize = actuator.normalize if isinstance(actuator, Reweighter) else "none"
         made.append(
             Policy(
                 name=_unique(config.name or config.actuator.name, made),
                 key=key,
                 scorer=scorers.setdefault(key, scorer),
                 actuator=actuator,
-                acts_at=RolloutDone if _drops(config, scorer) else AdvantageComputed,
-                normalize=config.normalize or getattr(actuator, "normalize", "none"),
+                acts_at=RolloutDone if drops else AdvantageComputed,
+                normalize=config.normalize or normalize,
             )
         )
     return made
 
 
-def _drops(config: PolicyConfig, scorer: Scorer) -> bool:
-    early = first_moment(scorer.fields) == "rollout_done"
-    return config.mechanism == "select" and (config.apply or ("drop" if early else "weight")) == "drop"
-
-
-def _check_apply(config: PolicyConfig, scorer: object, path: str, issues: list[ConfigIssue]) -> None:
-    if config.mechanism == "reweight" and config.apply is not None:
+def _check_apply(policy: Mapping[str, Any], path: str, issues: list[ConfigIssue]) -> None:
+    mechanism = policy.get("mechanism")
+    if mechanism == "reweight" and policy.get("apply") is not None:
         issues.append(ConfigIssue(f"{path}.apply", "is for `mechanism: select`; a reweighter always gives weights"))
-    if config.mechanism == "select" and config.normalize is not None:
+    if mechanism == "select" and policy.get("normalize") is not None:
         issues.append(ConfigIssue(f"{path}.normalize", "is for `mechanism: reweight`; a selector gives no weights"))
-    if config.mechanism == "select" and isinstance(scorer, Scorer):
-        if config.apply == "drop" and first_moment(scorer.fields) != "rollout_done":
-            late = f"the scorer {config.scorer.name!r} is ready only after advantages are computed"
-            issues.append(ConfigIssue(f"{path}.apply", f"{late}, too late to drop rows; use `apply: weight`"))
-        if scorer.per == "token":
-            issues.append(ConfigIssue(f"{path}.scorer.name", "scores tokens; a selector of rows needs a score per row"))
+
+
+def _drops(
+    config: PolicyConfig, scorer: Scorer, actuator: Reweighter | Selector, path: str, issues: list[ConfigIssue]
+) -> bool:
+    """True if the policy takes rows out of the batch. Adds to `issues` if it cannot, but is asked to."""
+    if isinstance(actuator, Reweighter):
+        return False
+    if scorer.per == "token":
+        issues.append(ConfigIssue(f"{path}.scorer.name", "scores tokens; a selector of rows needs a score per row"))
+    late = [part.name for part, made in ((config.scorer, scorer), (config.actuator, actuator)) if _is_late(made)]
+    if config.apply == "drop" and late:
+        reads = f"{' and '.join(map(repr, late))} can run only after advantages are computed"
+        issues.append(ConfigIssue(f"{path}.apply", f"{reads}, too late to drop rows; use `apply: weight`"))
+    return config.apply == "drop" or (config.apply is None and not late)
+
+
+def _is_late(component: Handler) -> bool:
+    return first_moment(component.fields) != "rollout_done"
+
+
+def _examine_parts(item: Mapping[str, Any], path: str, issues: list[ConfigIssue]) -> None:
+    """Look into a policy that cannot be made, so that the mistakes in its parts are found in the same go."""
+    kinds = {"select": ("selector",), "reweight": ("reweighter",)}
+    actuators = kinds.get(str(item.get("mechanism")), ("selector", "reweighter"))
+    for part, candidates in (("scorer", ("scorer",)), ("actuator", actuators)):
+        value = item.get(part)
+        if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
+            continue
+        entry = _entry(candidates, value["name"], f"{path}.{part}.name", issues)
+        config = readable(ComponentConfig, value)
+        if entry is not None and config is not None:
+            _make(entry.component, {**entry.preset, **config.params}, f"{path}.{part}.params", issues)
+
+
+def _entry(kinds: Sequence[str], name: str, path: str, issues: list[ConfigIssue]) -> registry.Entry | None:
+    errors: list[str] = []
+    for kind in kinds:
+        try:
+            return registry.find(kind, name)
+        except DataflexError as error:
+            errors.append(str(error))
+    issues.append(ConfigIssue(path, "; ".join(dict.fromkeys(errors))))
+    return None
 
 
 def _component(kind: str, config: ComponentConfig, path: str, issues: list[ConfigIssue]) -> Handler | None:
     """Make a component, or add what is wrong with it to `issues`."""
-    try:
-        entry = registry.find(kind, config.name)
-    except DataflexError as error:
-        issues.append(ConfigIssue(f"{path}.name", str(error)))
+    entry = _entry([kind], config.name, f"{path}.name", issues)
+    if entry is None:
+        return None
+    return _make(entry.component, {**entry.preset, **config.params}, f"{path}.params", issues)
+
+
+def _make(component: type[Handler], values: Mapping[str, Any], path: str, issues: list[ConfigIssue]) -> Handler | None:
+    if values and not is_dataclass(component):
+        issues.append(ConfigIssue(path, f"{component.__name__} is not a dataclass, so it has no parameters"))
         return None
     try:
-        return entry.component(**{**entry.preset, **config.params})
-    except pydantic.ValidationError as error:
-        issues += parameter_issues(error, f"{path}.params", parameters(entry.component))
-    except TypeError:
-        # Unknown or missing parameters: the constructor names one, the parameter model names all.
-        issues += _all_parameter_issues(entry.component, {**entry.preset, **config.params}, f"{path}.params")
-    return None
-
-
-def _all_parameter_issues(component: type[Handler], values: Mapping[str, Any], path: str) -> list[ConfigIssue]:
-    try:
+        # Before it is made: the constructor would name one unknown or missing parameter, this names all.
         check_parameters(component, values)
+        return component(**values)
     except pydantic.ValidationError as error:
-        return parameter_issues(error, path, parameters(component))
-    return [ConfigIssue(path, f"{component.__name__} cannot be made from {dict(values)!r}")]
+        issues += parameter_issues(error, path, parameters(component))
+    except Exception as error:  # a check of its own, or an abstract class
+        issues.append(ConfigIssue(path, _reason(error)))
+    return None
 
 
 def _observers(parsed: Parsed, issues: list[ConfigIssue]) -> list[tuple[str | None, object]]:
@@ -148,12 +193,10 @@ def _observers(parsed: Parsed, issues: list[ConfigIssue]) -> list[tuple[str | No
         handler = _user_handler(config, f"{ROOT}.handlers[{position}]", issues)
         if handler is not None:
             made.append((None, handler))
-    tensorboard = parsed.settings.tensorboard if parsed.settings else None
-    if tensorboard is not None:
-        config_ = ComponentConfig(name="tensorboard", params=tensorboard)
-        found: list[ConfigIssue] = []
-        observer = _component("observer", config_, f"{ROOT}.tensorboard", found)
-        issues += [ConfigIssue(issue.path.replace(".params", "", 1), issue.message) for issue in found]
+    if parsed.tensorboard is not None:
+        path = f"{ROOT}.tensorboard"
+        entry = _entry(["observer"], "tensorboard", path, issues)
+        observer = None if entry is None else _make(entry.component, parsed.tensorboard, path, issues)
         if observer is not None:
             made.append(("tensorboard", observer))
     return made
@@ -161,16 +204,26 @@ def _observers(parsed: Parsed, issues: list[ConfigIssue]) -> list[tuple[str | No
 
 def _user_handler(config: HandlerConfig, path: str, issues: list[ConfigIssue]) -> object | None:
     try:
-        handler = registry.import_object(config.path)
-        if isinstance(handler, type):
-            handler = handler(**config.params)
+        target = registry.import_object(config.path)
+        handler: object = target
+        if isinstance(target, type) and issubclass(target, Handler):
+            handler = _make(target, config.params, f"{path}.params", issues)
+        elif isinstance(target, type):
+            handler = target(**config.params)
         elif config.params:
             issues.append(ConfigIssue(f"{path}.params", f"{config.path!r} is not a class and takes no parameters"))
-        EventBus().attach(handler)  # finds out now whether it marks anything
+        if handler is not None:
+            EventBus().attach(handler)  # finds out now whether it marks anything
     except Exception as error:
-        issues.append(ConfigIssue(path, str(error)))
+        issues.append(ConfigIssue(path, _reason(error)))
         return None
-    return cast("object", handler)
+    return handler
+
+
+def _reason(error: Exception) -> str:
+    # Messages of other kinds, a KeyError's for example, say nothing without the kind.
+    plain = isinstance(error, DataflexError | TypeError | ValueError)
+    return str(error) if plain else f"{type(error).__name__}: {error}"
 
 
 def _unique(name: str, made: Iterable[Policy]) -> str:

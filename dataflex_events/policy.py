@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from dataflex_events.bus import Attachment, EventBus
-from dataflex_events.components import Reweighter, Scorer, Selector
-from dataflex_events.context import Normalize, ScorerKey, UpdateContext
+from dataflex_events.components import Reweighter, Scorer, Selector, parameters
+from dataflex_events.context import Normalize, ScorerKey, Unit, UpdateContext
 from dataflex_events.errors import HandlerOutputError
 from dataflex_events.events import AdvantageComputed, RolloutDone, ScoreReady
 from dataflex_events.fields import first_moment
@@ -43,9 +42,7 @@ class Policy:
 
     def subscribe(self, bus: EventBus) -> None:
         """Act whenever the scorer's scores are ready at the right event."""
-        bus.subscribe(
-            ScoreReady, self._act, name=self.name, fields=self.actuator.fields, reads_at=self.acts_at
-        )
+        bus.subscribe(ScoreReady, self._act, name=self.name, fields=self.actuator.fields, reads_at=self.acts_at)
 
     def _act(self, event: ScoreReady) -> None:
         if event.scorer != self.key or not isinstance(event.source, self.acts_at):
@@ -57,13 +54,18 @@ class Policy:
             context.metric(f"{prefix}/score_std", finite.std(correction=0).item())
         if isinstance(self.actuator, Selector):
             mask = self.actuator.select(event.scores, event.batch)
-            context.keep(mask, by=self.name)
-            context.metric(f"{prefix}/kept_frac", mask.to(torch.float64).mean().item())
+            context.keep(mask)
+            if len(mask):
+                context.metric(f"{prefix}/kept_frac", mask.to(torch.float64).mean().item())
         elif isinstance(context, UpdateContext):
             weights = self.actuator.weigh(event.scores, event.batch)
-            context.weigh(weights, normalize=self.normalize, by=self.name)
-            context.metric(f"{prefix}/weight_mean", weights.to(torch.float64).mean().item())
-            context.metric(f"{prefix}/weight_std", weights.to(torch.float64).std(correction=0).item())
+            # The shape says what there is one weight for, unless the batch has as many rows as tokens.
+            like_scores = getattr(weights, "shape", None) == event.scores.shape
+            unit: Unit = "token" if self.key.per == "token" else "row"
+            context.weigh(weights, normalize=self.normalize, per=unit if like_scores else None)
+            if len(weights):
+                context.metric(f"{prefix}/weight_mean", weights.to(torch.float64).mean().item())
+                context.metric(f"{prefix}/weight_std", weights.to(torch.float64).std(correction=0).item())
 
 
 class ScorerNode:
@@ -105,9 +107,13 @@ class ScorerNode:
         finite = scores.isfinite()
         missing = int((~finite).sum())
         if missing:
-            event.context.metric(f"dataflex/nonfinite/{self.key.name}", missing)
+            metric = f"dataflex/nonfinite/{self.key.name}"  # another scorer may share the name
+            event.context.metric(metric, event.context.metrics.get(metric, 0.0) + missing)
             if not self._warned:
-                logger.warning("%s: scorer %s has no score for %d of %d rows", event.step, self.key, missing, len(scores))
+                what = "tokens" if self._scorer.per == "token" else "rows"
+                logger.warning(
+                    "%s: scorer %s has no score for %d of %d %s", event.step, self.key, missing, len(scores), what
+                )
                 self._warned = True
         return scores.where(finite, scores.new_full((), float("nan")))
 
@@ -122,6 +128,7 @@ def subscribe_policies(bus: EventBus, policies: Iterable[Policy]) -> None:
         node.subscribe(bus)
 
 
-def scorer_key(name: str, params: Mapping[str, Any]) -> ScorerKey:
+def scorer_key(name: str, scorer: Scorer) -> ScorerKey:
     """The identity of a scorer with all of its parameters."""
-    return ScorerKey(name, ", ".join(f"{key}={value!r}" for key, value in sorted(params.items())))
+    params = ((label, getattr(scorer, label)) for label in sorted(parameters(type(scorer))))
+    return ScorerKey(name, ", ".join(f"{label}={value!r}" for label, value in params), scorer.per)

@@ -56,11 +56,12 @@ def register(name: str, *, aliases: Iterable[str] | Mapping[str, Mapping[str, An
     def add(component: H) -> H:
         kind = kind_of(component)
         presets = aliases if isinstance(aliases, Mapping) else {alias: {} for alias in aliases}
-        for label, preset in {name: {}, **presets}.items():
+        added = {label: Entry(component, name, preset) for label, preset in {name: {}, **presets}.items()}
+        for label in added:
             taken = _entries[kind].get(label)
             if taken is not None and _origin(taken.component) != _origin(component):
-                raise DataflexError(f"the {kind} name {label!r} is taken by {'.'.join(_origin(taken.component))}")
-            _entries[kind][label] = Entry(component, name, preset)
+                raise DataflexError(f"the {kind} name {label!r} is taken by {':'.join(_origin(taken.component))}")
+        _entries[kind].update(added)
         return component
 
     return add
@@ -92,7 +93,9 @@ def find(kind: str, name: str) -> Entry:
         return Entry(component, name)
     known = names(kind)
     if name not in known:
-        raise DataflexError(f"unknown {kind} {name!r}{nearest(name, known)}")
+        others = [f"a {other}" for other in KINDS if name in names(other)]
+        hint = f" (it is {' and '.join(others)})" if others else nearest(name, known)
+        raise DataflexError(f"unknown {kind} {name!r}{hint}")
     return known[name]
 
 
@@ -138,7 +141,8 @@ def import_object(path: str) -> Any:
     target: Any = module
     for part in attribute.split("."):
         if not hasattr(target, part):
-            raise DataflexError(f"module {module_name!r} has no {attribute!r}{nearest(part, vars(target))}")
+            public = [name for name in dir(target) if not name.startswith("_")]
+            raise DataflexError(f"module {module_name!r} has no {attribute!r}{nearest(part, public, listing=False)}")
         target = getattr(target, part)
     return target
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from dataflex_events.batch import Batch
-from dataflex_events.context import BatchContext, Normalize, UpdateContext
+from dataflex_events.context import BatchContext, Normalize, UpdateContext, WeightProposal
+from dataflex_events.errors import HandlerOutputError
 from dataflex_events.segments import group_reduce, segment_reduce, spread
 
 logger = logging.getLogger("dataflex")
@@ -56,7 +57,7 @@ def resolve_keep(context: BatchContext, *, regroup: bool) -> KeepDecision:
         keep = keep & ~lonely
     if len(batch) and not keep.any():
         logger.warning("the selection of %s would empty the batch; all rows are kept", ", ".join(context.keeps))
-        return KeepDecision(torch.ones_like(keep), lonely_groups, kept_whole=True)
+        return KeepDecision(torch.ones_like(keep), kept_whole=True)
     return KeepDecision(keep, lonely_groups)
 
 
@@ -74,22 +75,29 @@ def resolve_weights(context: UpdateContext, decision: KeepDecision, mask: Tensor
 
     Returns:
         `(T,)` float32, finite and >= 0, or None if nobody proposed anything.
+
+    Raises:
+        HandlerOutputError: The product of all weights is too large for float32.
     """
     if not context.weights and decision.keep is None:
         return None
     batch = context.batch
-    keep = torch.ones(len(batch), dtype=torch.bool) if decision.keep is None else decision.keep
-    weights = torch.ones(batch.tokens, dtype=torch.float64)
-    for proposal in context.weights.values():
+    device = batch.offsets.device
+    keep = torch.ones(len(batch), dtype=torch.bool, device=device) if decision.keep is None else decision.keep
+    weights = torch.ones(batch.tokens, dtype=torch.float64, device=device)
+    for _, proposal in sorted(context.weights.items()):
         how = _unit(proposal.normalize, loss_agg_mode)
-        own = _per_token(proposal.weights, batch)
+        own = _per_token(proposal, batch)
         weights = weights * own / _mean(own, keep, mask, batch, how)
     if not bool(keep.all()):
         every = torch.ones_like(keep)
         how = _unit("auto", loss_agg_mode)
         share = _mean(spread(keep.to(torch.float64), batch.offsets), every, mask, batch, how)
         weights = weights * spread(keep.to(torch.float64), batch.offsets) / share
-    return weights.to(torch.float32)
+    weights = weights.to(torch.float32)
+    if not bool(weights.isfinite().all()):
+        raise HandlerOutputError(f"the product of the weights of {', '.join(context.weights)} is not finite")
+    return weights
 
 
 def _unit(normalize: Normalize, loss_agg_mode: str) -> Normalize:
@@ -98,10 +106,9 @@ def _unit(normalize: Normalize, loss_agg_mode: str) -> Normalize:
     return "token" if loss_agg_mode == "token-mean" else "row"
 
 
-def _per_token(weights: Tensor, batch: Batch) -> Tensor:
-    # With one token in every row both readings of the shape are the same.
-    per_row = weights.shape == (len(batch),)
-    return (spread(weights, batch.offsets) if per_row else weights).to(torch.float64)
+def _per_token(proposal: WeightProposal, batch: Batch) -> Tensor:
+    weights = proposal.weights.to(torch.float64)
+    return spread(weights, batch.offsets) if proposal.per == "row" else weights
 
 
 def _mean(weights: Tensor, keep: Tensor, mask: Tensor, batch: Batch, how: Normalize) -> float:

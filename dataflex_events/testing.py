@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dataflex_events.batch import Batch
-from dataflex_events.bus import EventBus
+from dataflex_events.bus import Attachment, EventBus
 from dataflex_events.events import AdvantageComputed, Event, RolloutDone, RunEnd, RunStart, ScoreReady, StepEnd
 from dataflex_events.fields import TOKEN_FIELDS
 from dataflex_events.segments import offsets_of, spread
@@ -37,6 +37,9 @@ def make_batch(
         sessions: Session number of each rollout within its group; all different by default. Rollouts of one session
             are its outputs in order.
 
+    Raises:
+        ValueError: The lists do not fit together.
+
     Example:
         >>> make_batch([[1, 0], [1, 1]])["reward"].tolist()
         [1.0, 0.0, 1.0, 1.0]
@@ -49,19 +52,25 @@ def make_batch(
     session, output = _sessions(uid, sessions)
     scores = torch.zeros(int(offsets[-1]))
     filled = length > 0
+    if flat[~filled].any():
+        raise ValueError("a rollout without tokens has nowhere to carry a reward other than 0")
     scores[offsets[1:][filled] - 1] = flat[filled]
     fields: dict[str, Tensor] = {
         "rm_scores": scores,
-        "response_mask": torch.ones(len(scores), dtype=torch.int64) if mask is None else _flat(mask).to(torch.int64),
+        "response_mask": torch.ones(len(scores), dtype=torch.int64),
     }
+    if mask is not None:
+        fields["response_mask"] = _flat("mask", mask, length).to(torch.int64)
     for name, values in (tokens or {}).items():
-        fields[name] = _flat(values)
+        fields[name] = _flat(name, values, length)
     if "advantages" not in fields:
         means = torch.stack([flat[uid == code].mean() for code in range(len(rewards))]) if rows else flat
         fields["advantages"] = spread(flat - means[uid], offsets) * fields["response_mask"]
     unknown = fields.keys() - TOKEN_FIELDS.keys()
     if unknown:
         raise ValueError(f"not token fields: {', '.join(sorted(unknown))}")
+    if domains is not None and len(domains) != len(rewards):
+        raise ValueError(f"{len(domains)} domains for {len(rewards)} groups")
     names = tuple(dict.fromkeys(domains or ()))
     codes = torch.tensor([names.index(name) for name in domains or ()], dtype=torch.int64)
     return Batch.build(
@@ -84,8 +93,9 @@ class Recorder:
 
     def __init__(self, bus: EventBus, *event_types: type[Event]) -> None:
         self.events: list[Event] = []
+        owner = Attachment()
         for event_type in event_types or ALL_EVENTS:
-            bus.subscribe(event_type, self.events.append, name="recorder")
+            bus.subscribe(event_type, self.events.append, name="recorder", owner=owner)
 
     @property
     def names(self) -> list[str]:
@@ -93,7 +103,10 @@ class Recorder:
         return [type(event).__name__ for event in self.events]
 
 
-def _flat(rows: Sequence[Sequence[float]]) -> Tensor:
+def _flat(name: str, rows: Sequence[Sequence[float]], lengths: Tensor) -> Tensor:
+    given = [len(row) for row in rows]
+    if given != lengths.tolist():
+        raise ValueError(f"{name!r} has rows of {given} tokens, the rollouts have {lengths.tolist()}")
     return torch.tensor([value for row in rows for value in row], dtype=torch.float32)
 
 

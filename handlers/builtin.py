@@ -1,4 +1,4 @@
-"""Imports every built-in component, so that each registers its name. The package's own entry point names this module."""
+"""Imports every built-in component, so that each registers its name. Named by the package's own entry point."""
 
 from dataflex_events.handlers.observers import tensorboard
 from dataflex_events.handlers.reweighters import softmax

@@ -44,7 +44,7 @@ class TensorBoard(Observer):
             return
         if (event.step.global_step - 1) % self.histograms_every:
             return
-        valid = event.weights[event.update.batch["response_mask"].to(bool)]
+        valid = event.weights[event.update.batch["response_mask"].bool()]
         if len(valid):  # an empty histogram is an error in TensorBoard
             self._writer.add_histogram("dataflex/weights", valid, event.step.global_step)
             self._writer.flush()

@@ -28,7 +28,10 @@ class Softmax(Reweighter):
 
     def weigh(self, scores: Tensor, batch: Batch) -> Tensor:
         scored = scores.isfinite()
-        shares = torch.softmax(scores[scored].to(torch.float64) / self.temperature, 0)
         weights = torch.ones_like(scores)
-        weights[scored] = (len(shares) * shares).to(weights.dtype)
+        if scored.any():
+            finite = scores[scored].to(torch.float64)
+            # Relative to the highest, so that no temperature is too low to divide by.
+            shares = torch.softmax((finite - finite.max()) / self.temperature, 0)
+            weights[scored] = (len(shares) * shares).to(weights.dtype)
         return weights

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from pydantic import Field
 from torch import Tensor
 
 from dataflex_events import Batch, Scorer, register
@@ -29,7 +30,7 @@ class GroupSolveRate(Scorer):
     fields: ClassVar[tuple[str, ...]] = ("reward",)
     per: ClassVar[Scope] = "group"
 
-    success_threshold: float = 0.5
+    success_threshold: Annotated[float, Field(allow_inf_nan=False)] = 0.5
 
     def score(self, batch: Batch) -> Tensor:
         reward = batch["reward"]

@@ -32,8 +32,12 @@ class ThresholdBand(Selector):
     high: float = 1.0
     inclusive: bool = False
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (self.low <= self.high if self.inclusive else self.low < self.high):
+            raise ValueError(f"no score lies between low {self.low} and high {self.high}")
+
     def select(self, scores: Tensor, batch: Batch) -> Tensor:
-        slack = TOLERANCE if self.inclusive else -TOLERANCE
         if self.inclusive:
-            return (scores >= self.low - slack) & (scores <= self.high + slack)
-        return (scores > self.low - slack) & (scores < self.high + slack)
+            return (scores >= self.low - TOLERANCE) & (scores <= self.high + TOLERANCE)
+        return (scores > self.low + TOLERANCE) & (scores < self.high - TOLERANCE)

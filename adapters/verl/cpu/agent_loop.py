@@ -13,7 +13,7 @@ from uuid import uuid4
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 from verl.utils.profiler import simple_timer
 
-from dataflex_events.adapters.verl.cpu.sampling import Draw
+from dataflex_events.adapters.verl.cpu.generation import Draw
 
 _REMEMBERED_ROWS = 65536
 

@@ -1,41 +1,20 @@
 """Batched generation with a Transformers model and a key/value cache.
 
 The numbers that a matrix product gives for one row may differ in the last bit with the number of rows next to it. So every
-batch has the same shape, filled up with idle rows where requests are few, and prompts are padded to a fixed width: a row's
-logits then depend on that row alone, whatever it was batched with.
+batch has the same shape, filled up with idle rows where requests are few, and prompts are padded to a fixed width. On one thread
+(`torch.set_num_threads(1)`) a row's logits then depend on that row alone, whatever it was batched with; with several, they also
+depend on which thread got the row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 
-from dataflex_events.adapters.verl.cpu.sampling import SamplingParams, pick
-
-
-@dataclass
-class Generation:
-    """One request and what has been generated for it.
-
-    Attributes:
-        prompt_ids: Prompt tokens, with the tokens generated so far if an interrupted rollout continues.
-        params: How to sample.
-        uniforms: `(>= max_tokens,)` float64, the random number of each new position.
-        token_ids: New tokens, the end token included.
-        log_probs: One per new token.
-        finished: An end token or the limit was reached.
-    """
-
-    prompt_ids: list[int]
-    params: SamplingParams
-    uniforms: np.ndarray
-    token_ids: list[int] = field(default_factory=list)
-    log_probs: list[float] = field(default_factory=list)
-    finished: bool = False
+from dataflex_events.adapters.verl.cpu.generation import Generation, SamplingParams
+from dataflex_events.adapters.verl.cpu.sampling import pick
 
 
 class Batch:

@@ -6,10 +6,10 @@ depends on those modules is left behind as callbacks that run when, and only if,
 
 from __future__ import annotations
 
-import os
 from types import ModuleType
 from typing import Any
 
+from dataflex_events.adapters.verl.cpu.environment import set_environment
 from dataflex_events.adapters.verl.post_import import when_imported
 
 ROLLOUT_NAME = "transformers_cpu"
@@ -23,12 +23,11 @@ _HERE = "dataflex_events.adapters.verl.cpu"
 
 def install() -> None:
     """Register platform, rollout server and agent loop, and repair the few places of verl that assume an accelerator."""
-    # verl registers its FSDP engines for cuda and npu only; this picks the ones registered for cuda.
-    os.environ.setdefault("VERL_ENGINE_DEVICE", "cuda")
+    set_environment()
 
     from verl.plugin.platform import PlatformRegistry
 
-    from dataflex_events.adapters.verl.cpu.platform import CpuPlatform
+    from dataflex_events.adapters.verl.cpu.device import CpuPlatform
 
     PlatformRegistry.register(platform="cpu")(CpuPlatform)
 
@@ -41,13 +40,9 @@ def install() -> None:
 
 
 def _plain_gloo(module: ModuleType) -> None:
-    """verl asks for `cpu:gloo,<device>:<backend>`; with device `cpu` torch refuses the duplicate."""
-    original = module.initialize_global_process_group_ray
+    from dataflex_events.adapters.verl.cpu.process_group import initialize_process_group
 
-    def initialize_global_process_group_ray(timeout_second: int | None = None, backend: str | None = None) -> Any:
-        return original(timeout_second=timeout_second, backend=backend or "cpu:gloo")
-
-    module.initialize_global_process_group_ray = initialize_global_process_group_ray  # type: ignore[attr-defined]
+    module.initialize_global_process_group_ray = initialize_process_group  # type: ignore[attr-defined]
 
 
 def _no_pinned_memory(module: ModuleType) -> None:

@@ -23,9 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dataflex_events.adapters.verl.cpu import reward as reward_module
+from dataflex_events.adapters.verl.cpu.router import Router
 from dataflex_events.adapters.verl.cpu.tasks import DOMAINS, Question, make_questions
 
-FORMAT = 1
+FORMAT = 3
 """Part of the cache key: raise it when a change of code makes other labs from the same settings."""
 
 
@@ -52,9 +53,9 @@ class LabSettings:
     held_out_per_domain: int = 96
     hidden_size: int = 128
     layers: int = 3
-    clean_steps: int = 500
-    noisy_steps: int = 60
-    wrong_share: float = 0.5
+    clean_steps: int = 400
+    noisy_steps: int = 30
+    wrong_share: float = 0.4
     warm_up_batch: int = 64
     learning_rate: float = 2e-3
     measured_samples: int = 4
@@ -113,6 +114,11 @@ class Lab:
     def reward(self) -> Path:
         """Python file of the reward function `compute_score`."""
         return self.root / "reward.py"
+
+    @property
+    def router(self) -> Path:
+        """YAML file that names the load balancer of the rollout servers."""
+        return self.root / "router.yaml"
 
     @property
     def domains(self) -> tuple[str, ...]:
@@ -176,6 +182,7 @@ def _rows(questions: Sequence[Question], split: str) -> list[dict[str, object]]:
 def _build(settings: LabSettings, folder: Path, say: Callable[[str], None]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
+    import torch
 
     from dataflex_events.adapters.verl.cpu.model import build_model, save_model
     from dataflex_events.adapters.verl.cpu.tokenizer import build_tokenizer, save_tokenizer
@@ -188,7 +195,10 @@ def _build(settings: LabSettings, folder: Path, say: Callable[[str], None]) -> N
     for name, questions in (("train", train), ("held_out", held_out)):
         pq.write_table(pa.Table.from_pylist(_rows(questions, name)), folder / f"{name}.parquet")
     shutil.copyfile(reward_module.__file__, folder / "reward.py")
+    (folder / "router.yaml").write_text(f"router_class: {Router.__module__}.{Router.__name__}\n", encoding="utf-8")
 
+    # More threads would be slower where other work runs, and would make the lab depend on the number of cores.
+    torch.set_num_threads(1)
     tokenizer = build_tokenizer()
     model = build_model(tokenizer, hidden_size=settings.hidden_size, layers=settings.layers, seed=settings.seed)
     domains = list(DOMAINS)

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
+from dataflex_events.adapters.verl.cpu.environment import ENVIRONMENT
 from dataflex_events.adapters.verl.cpu.install import AGENT_NAME, ROLLOUT_NAME
 from dataflex_events.adapters.verl.cpu.lab import PROMPT_LENGTH, RESPONSE_LENGTH, Lab
 
 
 def lab_environment() -> dict[str, str]:
-    """Environment variables of a run; they must be set before Python starts."""
-    return {
-        "VERL_PLATFORM": "cpu",
-        "OMP_NUM_THREADS": "1",
-        "TQ_NUM_THREADS": "1",
-        "HF_HUB_OFFLINE": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_memory_monitor_refresh_ms": "0",
-        "RAY_DEDUP_LOGS": "0",
-    }
+    """Environment variables of a run. Only the first has to be set; the plugin sets the others where they are not."""
+    return {"VERL_PLATFORM": "cpu", **ENVIRONMENT}
 
 
 def lab_overrides(lab: Lab, *, ranks: int = 1, seed: int = 0) -> list[str]:
@@ -38,7 +30,6 @@ def lab_overrides(lab: Lab, *, ranks: int = 1, seed: int = 0) -> list[str]:
         f"+ray_kwargs.ray_init.num_gpus={ranks}",
         "ray_kwargs.ray_init.num_cpus=8",
         "+ray_kwargs.ray_init.include_dashboard=false",
-        "+ray_kwargs.ray_init._node_ip_address=127.0.0.1",
         "+ray_kwargs.ray_init.object_store_memory=300000000",
         "transfer_queue.backend.SimpleStorage.num_data_storage_units=1",
         # data
@@ -72,6 +63,7 @@ def lab_overrides(lab: Lab, *, ranks: int = 1, seed: int = 0) -> list[str]:
         f"{rollout}.agent.num_workers=1",
         f"{rollout}.tensor_model_parallel_size=1",
         f"{rollout}.max_num_seqs=64",
+        f"{rollout}.router_config_path={lab.router}",
         f"{rollout}.n=8",
         f"{rollout}.seed={seed}",
         f"{rollout}.val_kwargs.do_sample=True",

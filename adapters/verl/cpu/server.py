@@ -1,7 +1,7 @@
 """The rollout server: a Ray actor that answers verl's generation requests with an `Engine`.
 
-It imports neither verl nor its trainer, so that its process starts quickly; what it returns has the attributes of verl's
-`TokenOutput`.
+It does not import verl, so that its process starts quickly; what it returns has the attributes of verl's `TokenOutput`. Nor does
+the module import torch: every process that holds a handle of the server imports the module.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+from dataflex_events.adapters.verl.cpu.generation import Draw, Generation, SamplingParams, uniforms
 
-from dataflex_events.adapters.verl.cpu.engine import Batch, Engine, Generation
-from dataflex_events.adapters.verl.cpu.sampling import Draw, SamplingParams, uniforms
+if TYPE_CHECKING:
+    import torch
+
+    from dataflex_events.adapters.verl.cpu.engine import Engine
 
 SETTLE_SECONDS = 0.01
 """A batch costs the same however full it is; so wait this long for company before starting one that is not full."""
@@ -63,8 +65,12 @@ class _Request:
 
 def load_engine(settings: ServerSettings) -> Engine:
     """Load the model of `settings` in float32."""
+    import torch
     from transformers import AutoModelForCausalLM
 
+    from dataflex_events.adapters.verl.cpu.engine import Engine
+
+    torch.set_num_threads(1)  # see the engine: results would depend on which thread gets which row
     model = AutoModelForCausalLM.from_pretrained(
         settings.model_path, dtype=torch.float32, attn_implementation="sdpa", local_files_only=True
     )
@@ -210,7 +216,7 @@ class RolloutServer:
     async def _decode(self) -> None:
         requests = {id(r.generation): r for r in self._decoding}
         try:
-            batch: Batch = self._engine.start([r.generation for r in self._decoding])
+            batch = self._engine.start([r.generation for r in self._decoding])
             while self._decoding:
                 for generation in batch.step():
                     request = requests[id(generation)]

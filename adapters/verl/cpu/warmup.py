@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from dataflex_events.adapters.verl.cpu.engine import Engine, Generation
-from dataflex_events.adapters.verl.cpu.sampling import Draw, SamplingParams, uniforms
-from dataflex_events.adapters.verl.cpu.tasks import Question, wrong_answer
+from dataflex_events.adapters.verl.cpu.engine import Engine
+from dataflex_events.adapters.verl.cpu.generation import Draw, Generation, SamplingParams, uniforms
+from dataflex_events.adapters.verl.cpu.tasks import SETTLED, Question, wrong_answer
 
 _IGNORED = -100  # label that Transformers' loss skips
 
@@ -47,6 +47,12 @@ def _training_batch(
     )
 
 
+def _answer(question: Question, wrong_share: float, rng: random.Random) -> str:
+    if question.domain not in SETTLED and rng.random() < wrong_share:
+        return wrong_answer(question, rng)
+    return question.answer
+
+
 def warm_up(
     model: Any,
     tokenizer: Any,
@@ -67,7 +73,7 @@ def warm_up(
         draw_questions: Makes the questions of one batch.
         clean_steps: Steps on right answers.
         noisy_steps: Steps in which a share of the answers is wrong.
-        wrong_share: That share, in [0, 1].
+        wrong_share: That share, in [0, 1]; domains in `SETTLED` are spared.
         learning_rate: AdamW's, after a linear rise over the first 50 steps.
         rng: Source of randomness for questions and wrong answers.
         say: Receives progress in words.
@@ -79,7 +85,7 @@ def warm_up(
     for step in range(total):
         questions = draw_questions(rng)
         share = wrong_share if step >= clean_steps else 0.0
-        answers = [wrong_answer(q, rng) if rng.random() < share else q.answer for q in questions]
+        answers = [_answer(q, share, rng) for q in questions]
         ids, labels = _training_batch(tokenizer, questions, answers)
         loss = model(input_ids=ids, labels=labels).loss
         loss.backward()

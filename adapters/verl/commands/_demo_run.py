@@ -1,0 +1,132 @@
+"""Runs verl's entry point for the demo and follows it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dataflex_events.adapters.verl.cpu.lab import Lab
+from dataflex_events.adapters.verl.cpu.overrides import lab_environment, lab_overrides
+from dataflex_events.errors import DataflexError
+
+BLOCK = """\
+trainer: {v1: {trainer_mode: dataflex_sync}}
+dataflex:
+  policies:
+    - mechanism: select                # drop prompts that are always or never solved
+      scorer:   {name: group_solve_rate}
+      actuator: {name: threshold_band, params: {low: 0.0, high: 1.0}}
+    - mechanism: reweight              # large advantages count more
+      scorer:   {name: advantage_magnitude}
+      actuator: {name: softmax, params: {temperature: 2.0}}
+  tensorboard: {histograms_every: 5}
+  verify_every: 10
+"""
+
+LOG, METRICS, TENSORBOARD = "verl.log", "metrics.jsonl", "tensorboard"
+
+
+def train(
+    lab: Lab, out: Path, steps: int, overrides: Sequence[str], on_step: Callable[[dict[str, Any]], None]
+) -> int:
+    """Run verl in a process of its own.
+
+    Args:
+        lab: What to train on.
+        out: Folder for its logs. Logs of an earlier demo there are replaced.
+        steps: Training steps.
+        overrides: Further Hydra overrides.
+        on_step: Receives the metrics of each step and validation as they appear.
+
+    Returns:
+        verl's exit status.
+
+    Raises:
+        DataflexError: The folder holds something else.
+    """
+    _prepare(out)
+    environment = os.environ | lab_environment()
+    environment |= {"VERL_FILE_LOGGER_PATH": str(out / METRICS), "TENSORBOARD_DIR": str(out / TENSORBOARD)}
+    command = [sys.executable, "-m", "verl.trainer.main_ppo", *lab_overrides(lab), *_settings(out, steps), *overrides]
+    with (out / LOG).open("w") as log:
+        process = subprocess.Popen(
+            command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            for record in _follow(out / METRICS, process):
+                on_step(record)
+            return process.wait()
+        finally:
+            _stop(process)
+
+
+def _settings(out: Path, steps: int) -> list[str]:
+    return [
+        *_as_overrides(yaml.safe_load(BLOCK)),
+        f"trainer.total_training_steps={steps}",
+        "trainer.val_before_train=True",
+        f"trainer.test_freq={steps}",
+        "trainer.logger=[console,file,tensorboard]",
+        "trainer.project_name=dataflex",
+        "trainer.experiment_name=demo",
+        f"trainer.default_local_dir={out / 'checkpoints'}",
+        f"hydra.run.dir={out / 'hydra'}",
+    ]
+
+
+def _as_overrides(block: dict[str, Any]) -> list[str]:
+    """The block as Hydra overrides. In a run file of your own it stands as it is."""
+
+    def text(value: Any) -> str:
+        if isinstance(value, dict):
+            return "{" + ",".join(f"{key}:{text(item)}" for key, item in value.items()) + "}"
+        if isinstance(value, list):
+            return "[" + ",".join(map(text, value)) + "]"
+        return str(value)
+
+    mode = f"trainer.v1.trainer_mode={block['trainer']['v1']['trainer_mode']}"
+    return [mode, *(f"+dataflex.{key}={text(value)}" for key, value in block["dataflex"].items())]
+
+
+def _prepare(out: Path) -> None:
+    if out.exists() and not out.is_dir():
+        raise DataflexError(f"{out} is not a folder")
+    stale = [out / LOG, out / METRICS, *(out / TENSORBOARD).rglob("events.out.tfevents.*")]
+    for file in stale:
+        file.unlink(missing_ok=True)
+    out.mkdir(parents=True, exist_ok=True)
+
+
+def _follow(metrics: Path, process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
+    """The records of verl's metrics file as they are written, until the process has ended."""
+    seen = 0
+    while True:
+        ended = process.poll() is not None
+        lines = metrics.read_text().splitlines(keepends=True) if metrics.exists() else []
+        complete = [line for line in lines if line.endswith("\n")]
+        for line in complete[seen:]:
+            yield json.loads(line)
+        seen = len(complete)
+        if ended:
+            return
+        time.sleep(0.2)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End the run with everything that it started, also after Ctrl-C or an error of ours."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()

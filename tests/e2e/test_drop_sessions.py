@@ -1,0 +1,95 @@
+"""Sessions with several outputs, sessions that fail, and groups without any: counted and selected by session."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from dropagents import EMPTY_GROUPS, FAILING, has_two_outputs
+from droplab import BAND, PROMPTS, ROLLOUTS, Case, Runs
+from dropstory import Step, expected_kept, initial_model, replay
+from labrun import SUPPORT, Run
+from plaingrpo import PlainGrpo, Row
+
+pytestmark = pytest.mark.e2e
+
+SIZES = (5,) * (PROMPTS - len(EMPTY_GROUPS))
+CASE = Case(
+    (BAND,),
+    sizes=(SIZES, ()),
+    loss="seq-mean-token-mean",
+    mini_batches=2,
+    overrides=(
+        f"actor_rollout_ref.rollout.agent.agent_loop_config_path={SUPPORT / 'dropagents.yaml'}",
+        "actor_rollout_ref.rollout.agent.default_agent_loop=uneven_sessions",
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def run(drop_runs: Runs) -> Run:
+    """Two steps; in the first one sessions fail and at most five sessions of each group are kept."""
+    return drop_runs(CASE)[0]
+
+
+@pytest.fixture(scope="module")
+def steps(drop_runs: Runs) -> list[Step]:
+    """Its steps."""
+    return drop_runs(CASE)[1]
+
+
+@pytest.fixture(scope="module")
+def step(steps: list[Step]) -> Step:
+    """The first one."""
+    return steps[0]
+
+
+def final_outputs(step: Step) -> list[Row]:
+    """The last output of each session."""
+    return list({row.session: row for row in step.generated}.values())
+
+
+def test_sessions_are_as_uneven_as_they_should_be(step: Step) -> None:
+    outputs = Counter(row.session for row in step.generated)
+    expected = {}
+    for uid, index in step.index.items():
+        for session in set(range(ROLLOUTS)) - set(FAILING.get(index, ())):
+            expected[f"{uid}_{session}"] = 2 if has_two_outputs(index, session) else 1
+    assert outputs == expected
+    assert set(step.index.values()) == set(range(PROMPTS)) - set(EMPTY_GROUPS)
+
+
+def test_the_reward_of_a_session_counts_once(step: Step) -> None:
+    rewards = [row.reward for row in final_outputs(step)]
+    by_session, by_row = sum(rewards) / len(rewards), sum(row.reward for row in step.generated) / len(step.generated)
+    assert step.metrics["dataflex/reward_before_select"] == pytest.approx(by_session, rel=1e-5)
+    assert abs(by_row - by_session) > 1e-3, "counting outputs would have given another number"
+
+
+def test_a_session_counts_once_in_the_solve_rate(step: Step) -> None:
+    solved: dict[str, list[float]] = {}
+    for row in final_outputs(step):
+        solved.setdefault(row.uid, []).append(float(row.reward > 0.5))
+    rates = [sum(solved[row.uid]) / len(solved[row.uid]) for row in step.generated]
+    assert step.metrics["dataflex/policy/band/score_mean"] == pytest.approx(sum(rates) / len(rates), rel=1e-5)
+
+
+def test_sessions_are_kept_or_dropped_whole(step: Step) -> None:
+    kept = {row.key for row in step.trained}
+    assert kept == expected_kept(step, SIZES, band=True)
+    assert len(kept) == len(step.trained) < len(step.generated)
+    sessions = {row.session for row in step.trained}
+    assert kept == {row.key for row in step.generated if row.session in sessions}
+    assert max(Counter(row.session for row in step.trained).values()) == 2
+
+
+def test_the_update_is_plain_grpo_on_the_kept_sessions(steps: list[Step]) -> None:
+    deviations = replay(steps, PlainGrpo(initial_model(), CASE.loss))
+    assert max(deviation.gradient for step in deviations for deviation in step) < 1e-4
+
+
+def test_the_run_goes_on_and_leaves_nothing_behind(run: Run, steps: list[Step]) -> None:
+    assert len(steps) == 2
+    assert [len(step.updates) for step in steps] == [2, 2]
+    (over,) = run.records("over")
+    assert over["tags"] == {}

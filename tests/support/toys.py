@@ -1,0 +1,135 @@
+"""Small components and handlers for tests. A configuration names them by import string, such as `toys:RowNumber`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from dataflex_events import Batch, Observer, Reweighter, Scorer, Selector, StepEnd, on
+
+
+@dataclass
+class RowNumber(Scorer):
+    """Scores rows 1, 2, 3... plus `start`, and remembers the size of every batch that it scored."""
+
+    calls: ClassVar[list[int]] = []
+
+    start: float = 0.0
+
+    def score(self, batch: Batch) -> Tensor:
+        self.calls.append(len(batch))
+        return torch.arange(1.0, len(batch) + 1) + self.start
+
+
+@dataclass
+class TokenNumber(Scorer):
+    per = "token"
+    fields = ("response_mask",)
+
+    def score(self, batch: Batch) -> Tensor:
+        return torch.arange(1.0, batch.tokens + 1)
+
+
+@dataclass
+class OddScorer(Scorer):
+    """Returns whatever a test puts into `value`."""
+
+    value: ClassVar[Any] = None
+
+    def score(self, batch: Batch) -> Tensor:
+        return self.value
+
+
+@dataclass
+class AsWeights(Reweighter):
+    """Scores are the weights."""
+
+    normalize = "none"
+
+    def weigh(self, scores: Tensor, batch: Batch) -> Tensor:
+        return scores
+
+
+@dataclass
+class OddReweighter(Reweighter):
+    """Returns whatever a test puts into `value`."""
+
+    value: ClassVar[Any] = None
+
+    def weigh(self, scores: Tensor, batch: Batch) -> Tensor:
+        return self.value
+
+
+@dataclass
+class Picky(Reweighter):
+    """Checks a parameter on its own."""
+
+    share: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.share > 1:
+            raise ValueError(f"share {self.share} is more than all")
+
+    def weigh(self, scores: Tensor, batch: Batch) -> Tensor:
+        return scores
+
+
+class NoDataclass(Reweighter):
+    """Its author forgot `@dataclass`."""
+
+    share: float = 0.5
+
+    def weigh(self, scores: Tensor, batch: Batch) -> Tensor:
+        return scores
+
+
+@dataclass
+class KeepFrom(Selector):
+    low: float = 0.0
+
+    def select(self, scores: Tensor, batch: Batch) -> Tensor:
+        return scores >= self.low
+
+
+@dataclass
+class LateSelector(Selector):
+    """Reads a field that does not exist before advantages are computed."""
+
+    fields = ("old_log_probs",)
+
+    def select(self, scores: Tensor, batch: Batch) -> Tensor:
+        return scores > 0
+
+
+@on(StepEnd)
+def watch(event: StepEnd) -> None:
+    event.metrics["watched"] = 1.0
+
+
+class Watcher:
+    def __init__(self, label: str = "none") -> None:
+        if label == "lost":
+            raise KeyError(label)
+        self.label = label
+
+    @on(StepEnd)
+    def watch(self, event: StepEnd) -> None:
+        event.metrics[f"watched/{self.label}"] = 1.0
+
+
+@dataclass
+class CheckedWatcher(Observer):
+    every: Annotated[int, Field(gt=0)] = 1
+
+    @on(StepEnd)
+    def watch(self, event: StepEnd) -> None:
+        pass
+
+
+class NothingMarked:
+    pass
