@@ -1,6 +1,6 @@
 """Type-check the package as it is installed: build the wheel, install it into a fresh environment, run both checkers.
 
-mypy is strict about the core and the handlers, and less so about the adapter, since verl is untyped: see pyproject.toml.
+mypy is strict about the core and the handlers, less so about the adapter, since verl is untyped: see pyproject.toml.
 pyright checks the core and the handlers in its standard mode.
 """
 

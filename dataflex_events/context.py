@@ -93,7 +93,7 @@ class BatchContext:
         """
         try:
             self.metrics[name] = float(value)
-        except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: a tensor of several numbers
+        except (TypeError, ValueError) as error:
             raise HandlerOutputError(f"metric {name!r} is not a number: {value!r}") from error
         self._metric_by[name] = current_handler()
 

@@ -73,7 +73,7 @@ def loggable(metrics: Mapping[str, float]) -> dict[str, float]:
     for name, value in metrics.items():
         try:
             number = float(value)
-        except (TypeError, ValueError, RuntimeError) as error:
+        except (TypeError, ValueError) as error:
             raise HandlerOutputError(f"metric {name!r} is not a number: {value!r}") from error
         if math.isfinite(number):
             finite[name] = number

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,18 +12,20 @@ from wheelkit import Environment, build, clean_copy
 HERE = Path(__file__).parent
 NEED_VERL = ("adapters", "cpu", "e2e")
 HEAVY = ("ray", "verl", "e2e")
-HAS_VERL = find_spec("verl") is not None
+HAS_VERL = getattr(find_spec("verl"), "origin", None) is not None  # a mere folder of that name has no origin
 
-_left_out: dict[str, int] = {}
+_left_out: Counter[str] = Counter()
 
 
-def pytest_ignore_collect(collection_path: Path) -> bool | None:
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out the folders whose modules import verl, where it is not installed."""
-    if HAS_VERL or collection_path.parent != HERE or collection_path.name not in NEED_VERL:
+    folder = next((HERE / name for name in NEED_VERL if collection_path.is_relative_to(HERE / name)), None)
+    if HAS_VERL or folder is None:
         return None
-    files = len(list(collection_path.rglob("test_*.py")))
-    if files:
-        _left_out[f"tests/{collection_path.name} ({files} files)"] = files
+    asked = [(config.invocation_params.dir / arg.split("::")[0]).resolve() for arg in config.args]
+    if any(path.is_relative_to(folder) or folder.is_relative_to(path) for path in asked):
+        files = [collection_path] if collection_path.is_file() else collection_path.rglob("*")
+        _left_out[f"test files in tests/{folder.name}"] += sum(file.match("test_*.py") for file in files)
     return True
 
 
@@ -32,7 +35,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     heavy = [item for item in items if any(item.get_closest_marker(name) for name in HEAVY)]
     if heavy:
-        _left_out[f"{len(heavy)} tests marked ray, verl or e2e elsewhere"] = len(heavy)
+        _left_out["tests marked ray, verl or e2e elsewhere"] = len(heavy)
         config.hook.pytest_deselected(items=heavy)
         items[:] = [item for item in items if item not in heavy]
 
@@ -41,8 +44,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say what was left out, so that a green run does not claim more than it checked."""
     if _left_out:
         terminalreporter.section("NOT RUN: verl is not installed", sep="=", yellow=True, bold=True)
-        for what in _left_out:
-            terminalreporter.line(f"  {what}")
+        for what, count in _left_out.items():
+            terminalreporter.line(f"{count:5} {what}")
         terminalreporter.line("To run everything: pip install -c constraints.txt '.[verl,dev]' && pytest")
 
 

@@ -31,10 +31,7 @@ def _reported(action: str, callback: Callable[[ModuleType], None]) -> Callable[[
 
 
 def _register_trainers(module: ModuleType) -> None:
-    from dataflex_events.adapters.verl import trainer
-
-    for name in TRAINERS:
-        module.register_trainer(name)(trainer.DataflexSync)
+    from dataflex_events.adapters.verl import trainer  # noqa: F401 - registers them
 
 
 def _watch_configuration(module: ModuleType) -> None:

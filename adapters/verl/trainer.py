@@ -17,9 +17,11 @@ import torch
 from omegaconf import DictConfig, open_dict
 from torch import Tensor
 from transfer_queue.metadata import KVBatchMeta
+from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from dataflex_events.adapters.verl.facts import run_facts
+from dataflex_events.adapters.verl.plugin import TRAINERS
 from dataflex_events.adapters.verl.preflight import dataflex_block, plan_for
 from dataflex_events.adapters.verl.rows import is_padding, read_batch, remove_rows
 from dataflex_events.adapters.verl.shape import StepShape, largest_divisor
@@ -237,3 +239,8 @@ class DataflexSync(DataflexMixin, PPOTrainerSync):
     """`dataflex_sync`: verl's trainer mode `sync` with events."""
 
     base_mode = "sync"
+
+
+# Here and not in the plugin's callback, which runs in the middle of this module where this module is imported first.
+for _name in TRAINERS:
+    register_trainer(_name)(DataflexSync)

@@ -137,6 +137,12 @@ def test_dropped_rows_are_cleared(queue: FakeQueue) -> None:
     assert [key for key in queue.rows if not key.startswith("pad")] == ["a_0_0", "a_3_0"]
 
 
+def test_padding_is_dealt(queue: FakeQueue) -> None:
+    batch = Trainer(queue, keep=[0, 1, 5, 6, 9]).run()
+    padding = [bool(tag.get("is_padding")) for tag in batch.tags]
+    assert [padding[cell : cell + 2] for cell in range(0, 8, 2)] == [[False, False], *[[False, True]] * 3]
+
+
 def test_shuffling_happens_before_the_dealing(queue: FakeQueue) -> None:
     keep = list(range(13))
     orders = []

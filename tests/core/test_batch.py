@@ -65,8 +65,7 @@ def test_reward_against_plain_python(sample):
 @given(sample=samples(), data=st.data())
 def test_take_gives_the_batch_of_those_rows(sample, data):
     # Whole sessions in any order, as a selection leaves them.
-    sessions = {row.session for row in sample.rows}
-    kept = data.draw(st.sets(st.sampled_from(sorted(sessions)))) if sessions else set()
+    kept = {session for session in {row.session for row in sample.rows} if data.draw(st.booleans())}
     order = data.draw(st.permutations([at for at, row in enumerate(sample.rows) if row.session in kept]))
     taken = sample.batch.take(torch.tensor(order, dtype=torch.int64))
     rows = [sample.rows[at] for at in order]
@@ -80,6 +79,13 @@ def test_take_gives_the_batch_of_those_rows(sample, data):
     for codes, name in ((taken.uid.tolist(), "uid"), (taken.session.tolist(), "session")):
         pairs = {(code, getattr(row, name)) for code, row in zip(codes, rows, strict=True)}
         assert len(pairs) == len({code for code, _ in pairs}) == len({was for _, was in pairs})
+
+
+def test_take_makes_group_and_session_codes_dense_again():
+    batch = make_batch([[1, 0], [1, 0], [0, 1]]).take(torch.tensor([4, 5, 0]))
+    assert batch.uid.tolist() == [1, 1, 0]
+    assert batch.session.tolist() == [1, 2, 0]
+    assert batch.groups == 2
 
 
 def test_take_keeps_what_the_reader_declared():

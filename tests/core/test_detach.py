@@ -59,7 +59,7 @@ def test_two_handlers_of_one_class_fail_for_themselves():
 
         def __init__(self):
             FailsOnce.made += 1
-            self.fails = FailsOnce.made == 1
+            self.fails = FailsOnce.made == 2
 
         @on(AdvantageComputed)
         def handle(self, event):
@@ -68,7 +68,7 @@ def test_two_handlers_of_one_class_fail_for_themselves():
                 raise ValueError
 
     _, results = steps(FailsOnce, FailsOnce, block=None, rewards=[[1, 0]])
-    assert results[0].weights.tolist() == [2.0] * 6  # the second one's proposal is still there
+    assert results[0].weights.tolist() == [2.0] * 6  # the proposal of the other one is still there
 
 
 @pytest.mark.parametrize("place", ["scorer", "actuator"])

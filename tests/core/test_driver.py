@@ -111,6 +111,17 @@ def test_a_step_may_begin_at_advantage_computed():
     assert "dataflex/weight_mean" in one.step_end(STEP)
 
 
+def test_such_a_step_remembers_nothing_of_the_one_before():
+    one = driver(SOFTMAX)
+    one.bus.subscribe(RolloutDone, lambda event: event.context.keep(torch.arange(8) < 4))
+    before = one.step(STEP, make_batch(REWARDS)).metrics
+    one.advantage_computed(StepId(2), make_batch([[1, 0]]))
+    metrics = one.step_end(StepId(2))
+    assert before["dataflex/kept_frac"] == 0.5
+    assert "dataflex/kept_frac" not in metrics
+    assert "dataflex/reward_before_select" not in metrics
+
+
 def test_only_declared_fields_are_asked_for():
     one = driver(BAND, SOFTMAX)
     assert one.rollout_fields == {"reward"}

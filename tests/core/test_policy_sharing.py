@@ -4,9 +4,9 @@ import pytest
 import torch
 from toys import RowNumber
 
-from dataflex_events import RunFacts, StepDriver, StepId, make_plan
+from dataflex_events import RunFacts, ScoreReady, StepDriver, StepId, make_plan
 from dataflex_events.handlers.scorers.group_solve_rate import GroupSolveRate
-from dataflex_events.testing import make_batch
+from dataflex_events.testing import Recorder, make_batch
 
 STEP = StepId(1)
 
@@ -35,6 +35,13 @@ def test_two_policies_with_the_same_scorer_share_one_computation():
     same = {"name": "toys:RowNumber", "params": {"start": 10.0}}
     step(select(scorer, 11), reweight(same), batch=make_batch([[1, 0, 1]]))
     assert RowNumber.calls == [3]
+
+
+def test_shared_scores_are_announced_once_an_event():
+    bus = make_plan({"policies": [select({"name": "toys:RowNumber"}), reweight({"name": "toys:RowNumber"})]}).bus()
+    recorder = Recorder(bus, ScoreReady)
+    StepDriver(bus, RunFacts()).step(STEP, make_batch([[1, 0]]))
+    assert [type(event.source).__name__ for event in recorder.events] == ["RolloutDone", "AdvantageComputed"]
 
 
 def test_two_policies_with_different_parameters_do_not():

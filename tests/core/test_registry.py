@@ -169,6 +169,15 @@ class Theirs(Scorer):
     sys.modules.pop("their_package")
 
 
+def test_packages_are_looked_for_once(installed, monkeypatch):
+    looked = []
+    installed()
+    monkeypatch.setattr(registry, "entry_points", lambda group: looked.append(group) or [])
+    for _ in range(3):
+        registry.find("scorer", "reward")
+    assert looked == ["dataflex_events.handlers"]
+
+
 def test_a_broken_entry_point_is_an_error_that_names_it(installed):
     installed(("theirs", "no_such_package.components"))
     message = r"components 'theirs' \(no_such_package.components\) cannot be imported: ModuleNotFoundError"

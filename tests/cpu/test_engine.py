@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-
 from dataflex_events.adapters.verl.cpu.engine import Engine
 from dataflex_events.adapters.verl.cpu.generation import Draw, Generation, SamplingParams, uniforms
 from dataflex_events.adapters.verl.cpu.model import build_model
@@ -110,7 +109,9 @@ def test_an_interrupted_response_continues_as_it_would_have(model: Any) -> None:
     for _ in range(4):
         batch.step()
     rest = Generation(
-        first.prompt_ids + first.token_ids, SamplingParams(max_tokens=LENGTH - 4), first.uniforms[len(first.token_ids) :]
+        first.prompt_ids + first.token_ids,
+        SamplingParams(max_tokens=LENGTH - 4),
+        first.uniforms[len(first.token_ids) :],
     )
     engine.generate([rest])
     assert first.token_ids + rest.token_ids == whole.token_ids

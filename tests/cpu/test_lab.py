@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-
 from dataflex_events.adapters.verl.cpu import lab as lab_module
+from dataflex_events.adapters.verl.cpu import lab_contents
 from dataflex_events.adapters.verl.cpu.lab import Lab, LabSettings, build_lab, default_root
 from dataflex_events.adapters.verl.cpu.overrides import lab_environment, lab_overrides
 from dataflex_events.adapters.verl.cpu.tasks import DOMAINS
@@ -83,21 +83,21 @@ def test_a_failed_build_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytes
     def fail(*_: object) -> None:
         raise RuntimeError("no more disk")
 
-    monkeypatch.setattr(lab_module, "_build", fail)
+    monkeypatch.setattr(lab_contents, "write_lab", fail)
     with pytest.raises(RuntimeError, match="no more disk"):
         build_lab(SETTINGS, tmp_path, lambda _: None)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_of_two_builders_the_first_one_wins(made: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    build = lab_module._build
+    build = lab_contents.write_lab
 
     def overtaken(settings: LabSettings, folder: Path, say: object) -> None:
-        monkeypatch.setattr(lab_module, "_build", build)
+        monkeypatch.setattr(lab_contents, "write_lab", build)
         build_lab(settings, tmp_path, lambda _: None)  # another process
         (folder / "late").touch()
 
-    monkeypatch.setattr(lab_module, "_build", overtaken)
+    monkeypatch.setattr(lab_contents, "write_lab", overtaken)
     late = build_lab(SETTINGS, tmp_path, lambda _: None)
     assert [path.name for path in tmp_path.iterdir()] == [late.root.name]
     assert not (late.root / "late").exists()

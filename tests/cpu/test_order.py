@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
 from dataflex_events.adapters.verl.cpu.replay_order import POLL_SECONDS, order_replay_buffer
 from dataflex_events.adapters.verl.cpu.router import Router
 
@@ -47,7 +46,10 @@ def test_older_prompts_first_and_only_those_that_are_ready(buffer: Any) -> None:
     fill(buffer, ["new", "late", "old", "older"], [7, 5, 5, 4], random.Random(1))
     selected, snapshot, _ = buffer._select_prompt_uids("train", {"new", "old", "older"}, 2)
     assert selected == ["older", "old"]
-    assert {key.split("_")[0] for key in buffer._materialize_batch("train", selected, snapshot).keys} == {"older", "old"}
+    assert {key.split("_")[0] for key in buffer._materialize_batch("train", selected, snapshot).keys} == {
+        "older",
+        "old",
+    }
 
 
 def test_the_buffer_looks_often(buffer: Any) -> None:

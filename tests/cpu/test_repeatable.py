@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
+import psutil
 import pytest
 from labrun import Run, run_verl
 
@@ -32,13 +35,45 @@ EVERYTHING = [
 ]
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
-    def run(folder: Path) -> Run:
-        environment = {"TENSORBOARD_DIR": str(folder / "tensorboard")}
-        return run_verl(folder, *EVERYTHING, steps=3, ranks=2, environment=environment).succeeded()
+def listening(folder: Path) -> Iterator[tuple[str, str]]:
+    """Addresses on which the processes of the run in `folder` listen, with the name of the process."""
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("TENSORBOARD_DIR") == str(folder):
+                for connection in process.net_connections("inet"):
+                    if connection.status == psutil.CONN_LISTEN:
+                        yield connection.laddr.ip, " ".join(process.cmdline())[:80]
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
 
-    return run(tmp_path_factory.mktemp("one")), run(tmp_path_factory.mktemp("two"))
+
+def run_and_listen(folder: Path) -> tuple[Run, set[tuple[str, str]]]:
+    """Make a run, and look all the time where its processes listen."""
+    tensorboard, found, ended = folder / "tensorboard", set[tuple[str, str]](), Event()
+
+    def look() -> None:
+        while not ended.wait(1.0):
+            found.update(listening(tensorboard))
+
+    watcher = Thread(target=look)
+    watcher.start()
+    try:
+        run = run_verl(folder, *EVERYTHING, steps=3, ranks=2, environment={"TENSORBOARD_DIR": str(tensorboard)})
+    finally:
+        ended.set()
+        watcher.join()
+    return run.succeeded(), found
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Run, set[tuple[str, str]]]]:
+    return [run_and_listen(tmp_path_factory.mktemp(name)) for name in ("one", "two")]
+
+
+@pytest.fixture(scope="module")
+def runs(watched: list[tuple[Run, set[tuple[str, str]]]]) -> tuple[Run, Run]:
+    (one, _), (two, _) = watched
+    return one, two
 
 
 def repeatable(run: Run) -> list[dict[str, Any]]:
@@ -77,3 +112,9 @@ def test_validation_reports_every_domain(runs: tuple[Run, Run]) -> None:
 
 def test_tensorboard_has_the_steps(runs: tuple[Run, Run]) -> None:
     assert list((runs[0].folder / "tensorboard").glob("events.*"))
+
+
+def test_no_process_listens_beyond_this_machine(watched: list[tuple[Run, set[tuple[str, str]]]]) -> None:
+    for _, found in watched:
+        assert len(found) > 10, "Ray, TransferQueue and torch all listen"
+        assert {ip for ip, _ in found} <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}, sorted(found)

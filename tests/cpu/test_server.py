@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-
 from dataflex_events.adapters.verl.cpu.engine import Engine
 from dataflex_events.adapters.verl.cpu.generation import Draw
 from dataflex_events.adapters.verl.cpu.model import build_model
-from dataflex_events.adapters.verl.cpu.server import Output, RolloutServer, ServerSettings
+from dataflex_events.adapters.verl.cpu.protocol import Output, ServerSettings
+from dataflex_events.adapters.verl.cpu.server import RolloutServer
 from dataflex_events.adapters.verl.cpu.tokenizer import build_tokenizer
 
 SETTINGS = ServerSettings(model_path="", seed=3, rows=8, prompt_length=12, response_length=6)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import random
 
 import pytest
-
 from dataflex_events.adapters.verl.cpu.lab import RESPONSE_LENGTH
 from dataflex_events.adapters.verl.cpu.reward import compute_score
 from dataflex_events.adapters.verl.cpu.tasks import DOMAINS, Question, make_questions, wrong_answer
@@ -58,7 +57,8 @@ def test_wrong_answers_are_wrong_and_of_the_same_kind(domain: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("response", "score"), [("12", 1.0), (" 12\n", 1.0), ("12.", 0.0), ("012", 0.0), ("1", 0.0), ("", 0.0), ("12 12", 0.0)]
+    ("response", "score"),
+    [("12", 1.0), (" 12\n", 1.0), ("12.", 0.0), ("012", 0.0), ("1", 0.0), ("", 0.0), ("12 12", 0.0)],
 )
 def test_only_exactly_the_right_answer_earns_the_reward(response: str, score: float) -> None:
     question = Question("sort", "sort 21", "12")

@@ -14,11 +14,11 @@ from plaingrpo import PlainGrpo
 pytestmark = pytest.mark.e2e
 
 MICRO, KL = 4, 0.5
-TWENTY_ONE = [5, 0, 4, 0, 0, 3, 0, 0, 0, 6, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0]
-SEVEN = [4, 0, 3] + [0] * 17
+TWENTY_ONE = (5, 0, 4, 0, 0, 3, 0, 0, 0, 6, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0)
+SEVEN = (4, 0, 3) + (0,) * 17
 ACTOR, ROLLOUT, REFERENCE = (f"actor_rollout_ref.{role}" for role in ("actor", "rollout", "ref"))
 CASE = Case(
-    sizes=(tuple(UNEVEN), tuple(TWENTY_ONE), tuple(SEVEN), ()),
+    sizes=(UNEVEN, TWENTY_ONE, SEVEN, ()),
     loss="seq-mean-token-mean",
     mini_batches=2,
     ranks=2,

@@ -8,7 +8,7 @@ import pytest
 from dropagents import EMPTY_GROUPS, FAILING, has_two_outputs
 from droplab import BAND, PROMPTS, ROLLOUTS, Case, Runs
 from dropstory import Step, expected_kept, initial_model, replay
-from labrun import SUPPORT, Run
+from labrun import Run
 from plaingrpo import PlainGrpo, Row
 
 pytestmark = pytest.mark.e2e
@@ -19,10 +19,7 @@ CASE = Case(
     sizes=(SIZES, ()),
     loss="seq-mean-token-mean",
     mini_batches=2,
-    overrides=(
-        f"actor_rollout_ref.rollout.agent.agent_loop_config_path={SUPPORT / 'dropagents.yaml'}",
-        "actor_rollout_ref.rollout.agent.default_agent_loop=uneven_sessions",
-    ),
+    uneven=True,
 )
 
 

@@ -88,7 +88,9 @@ def reweight(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_metrics_of_a_custom_handler_reach_tensorboard(custom: Run) -> None:
     logged = scalars(custom.folder / "out" / "tensorboard")
-    assert all(1 <= tokens <= 8 for tokens in logged["my/wrong_answer_tokens"]), "the lab's responses have 1 to 8 tokens"
+    assert all(1 <= tokens <= 8 for tokens in logged["my/wrong_answer_tokens"]), (
+        "the lab's responses have 1 to 8 tokens"
+    )
     assert all(count in range(STEPS + 1) for count in logged["my/steps_without_right_answer"])
     assert "actor/grad_norm" in logged, "next to verl's own"
 

@@ -1,4 +1,4 @@
-"""Weights at the far end: what the loss of verl's worker receives is what our context resolved times verl's own weights."""
+"""Weights at the far end: the loss in verl's worker receives what our context resolved times verl's own weights."""
 
 from __future__ import annotations
 
@@ -29,18 +29,19 @@ WEIGHTS = [
     f"+dataflex.actuator={{name:softmax,params:{{temperature:{TEMPERATURE}}}}}",
     "+dataflex.handlers=[weighing:by_token,farend:Context]",
 ]
-# Tokens are drawn from the 4 likeliest, and the server reports probabilities among those; the trainer computes them among
-# all tokens. So verl's importance weights are visibly below 1, and the threshold truncates some of them. Tokens whose
-# probabilities differ by more than a third are rejected: they stay in their row and do not count.
-THRESHOLD = 0.9
+# Tokens are drawn from the 3 likeliest, and the server reports probabilities among those; the trainer computes them
+# among all. So verl's importance weights are visibly below 1, and the threshold truncates some of them. Tokens that are
+# less than half as likely for the trainer are rejected: they stay in their row and do not count.
+THRESHOLD = 0.95
 IMPORTANCE = [
-    "actor_rollout_ref.rollout.top_k=4",
+    "actor_rollout_ref.rollout.top_k=3",
     "actor_rollout_ref.rollout.calculate_log_probs=True",
     "algorithm.rollout_correction.rollout_is=token",
     f"algorithm.rollout_correction.rollout_is_threshold={THRESHOLD}",
     "algorithm.rollout_correction.rollout_rs=token_k1",
-    "algorithm.rollout_correction.rollout_rs_threshold='0.5_1.33'",
+    "algorithm.rollout_correction.rollout_rs_threshold='0.5_2.0'",
 ]
+
 
 @pytest.fixture(scope="module")
 def weighted(tmp_path_factory: pytest.TempPathFactory) -> Run:

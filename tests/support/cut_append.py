@@ -1,7 +1,7 @@
 """Cuts the step that makes a written column visible to workers. Loaded by `VERL_USE_EXTERNAL_MODULES`.
 
-This is the mistake that the plugin's run-time verification is there to catch: the weights are computed, logged and written,
-and no worker ever reads them.
+This is the mistake that the plugin's run-time verification is there to catch: the weights are computed, logged and
+written, and no worker ever reads them.
 """
 
 from __future__ import annotations

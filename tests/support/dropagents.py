@@ -1,4 +1,4 @@
-"""Agent loops for tests of dropping rows."""
+"""Agent loops for tests of dropping rows. They tell the reward function which session of its group a response is."""
 
 from __future__ import annotations
 
@@ -20,10 +20,22 @@ def has_two_outputs(index: int, session: int) -> bool:
     return (index + session) % 3 == 0
 
 
-class UnevenSessions(RepeatableSingleTurn):
+class EvenSessions(RepeatableSingleTurn):
+    """The lab's own."""
+
+    async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
+        """Generate the response of one session."""
+        output = await super().run(sampling_params, **row)
+        output.extra_fields["session"] = int(row["session_id"])
+        return output
+
+
+class UnevenSessions(EvenSessions):
     """Some sessions raise, some have two outputs: the beginning of the response, and what follows it."""
 
-    async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput | list[AgentLoopOutput]:
+    async def run(  # type: ignore[override]
+        self, sampling_params: dict[str, Any], **row: Any
+    ) -> AgentLoopOutput | list[AgentLoopOutput]:
         """Generate the outputs of one session."""
         output = await super().run(sampling_params, **row)
         index, session = int(row["index"]), int(row["session_id"])

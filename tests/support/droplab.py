@@ -14,17 +14,19 @@ from labrun import SUPPORT, Run, run_verl
 from dataflex_events.adapters.verl.cpu.lab import LabSettings, build_lab
 
 PROMPTS, ROLLOUTS = 20, 8
+AGENT = "actor_rollout_ref.rollout.agent"
+
 CONSTANT = {1: 1.0, 3: 0.0, 6: 1.0, 8: 0.0, 11: 1.0, 13: 0.0, 16: 1.0, 18: 0.0}
 """Prompts of the first batch all of whose rollouts get the same reward: 40% of the groups."""
 
-UNEVEN = [8, 8, 5, 3, 0, 8, 1, 7, 2, 8, 0, 6, 4, 8, 3, 2, 5, 0, 7, 7]
+UNEVEN = (8, 8, 5, 3, 0, 8, 1, 7, 2, 8, 0, 6, 4, 8, 3, 2, 5, 0, 7, 7)
 """Sessions to keep of each group: whole, partial and empty groups, one that would be left with a single session. 91
 rows stay, which divide neither into two nor into four parts."""
 
-PAIR = [0] * 4 + [2] + [0] * 15
-"""Two rows of one group, with responses that are never the same: fewer rows than mini-batches times ranks."""
+PAIR = (0,) * 5 + (2,) + (0,) * 14
+"""Two rows of one group: fewer than mini-batches times ranks."""
 
-NOTHING = [0] * PROMPTS
+NOTHING = (0,) * PROMPTS
 
 BAND = "{name:band,mechanism:select,scorer:{name:group_solve_rate},actuator:{name:threshold_band}}"
 BAND_AS_WEIGHT = BAND[:-1] + ",apply:weight}"
@@ -64,6 +66,7 @@ class Case:
         overrides: Further overrides.
         probe: Record what the workers get and do.
         fails: The run is expected to end with an error.
+        uneven: Sessions fail or have several outputs, as `dropagents` says.
     """
 
     policies: tuple[str, ...] = ()
@@ -76,6 +79,7 @@ class Case:
     overrides: tuple[str, ...] = field(default=())
     probe: bool = True
     fails: bool = False
+    uneven: bool = False
 
     def run(self, folder: Path) -> Run:
         """Run it. The first batch is the same in all runs, up to its number of prompts."""
@@ -92,6 +96,8 @@ class Case:
             f"actor_rollout_ref.actor.ppo_mini_batch_size={self.prompts // self.mini_batches}",
             f"actor_rollout_ref.actor.loss_agg_mode={self.loss}",
             f"reward.custom_reward_function.path={SUPPORT / 'droprewards.py'}",
+            f"{AGENT}.agent_loop_config_path={SUPPORT / 'dropagents.yaml'}",
+            f"{AGENT}.default_agent_loop={'uneven' if self.uneven else 'even'}_sessions",
             f"+dataflex.policies=[{','.join(policies)}]",
             f"+dataflex.handlers=[{','.join(filter(None, handlers))}]",
             "+dataflex.verify_every=1",
@@ -103,7 +109,7 @@ class Case:
 
 
 CASES = [
-    Case(sizes=((), tuple(UNEVEN), tuple(PAIR), tuple(NOTHING)), loss=loss, mini_batches=mini_batches, ranks=ranks)
+    Case(sizes=((), UNEVEN, PAIR, NOTHING), loss=loss, mini_batches=mini_batches, ranks=ranks)
     for ranks in (1, 2)
     for mini_batches in (1, 4)
     for loss in ("token-mean", "seq-mean-token-mean")

@@ -104,7 +104,7 @@ def product(one: Weights, other: Weights) -> Weights:
 
 
 def importance_weights(rows: Iterable[Row], threshold: float) -> Weights:
-    """verl's `rollout_is=token`: how much likelier a token is for the trainer than for the rollout server, truncated."""
+    """verl's `rollout_is=token`: how much likelier a token is for the trainer than for the server, truncated."""
     return {
         row.key: [
             min(math.exp(old - rollout), threshold)
@@ -138,7 +138,7 @@ def by_token_by_hand(rows: Iterable[Row]) -> Weights:
 
 
 def policy_loss_by_hand(rows: Iterable[Row], batch_num_tokens: float, *, weighted: bool) -> float:
-    """verl's vanilla loss, `token-mean`, on one rank, before the first optimizer step: all ratios are 1, nothing is clipped."""
+    """verl's vanilla loss, `token-mean`, one rank, before any optimizer step: ratios are 1, nothing is clipped."""
     total = 0.0
     for row in rows:
         for token in valid_tokens(row):

@@ -54,15 +54,13 @@ class Environment:
         venv.create(folder, with_pip=False, symlinks=True)
         self.bin = folder / "bin"
         self.python = self.bin / "python"
-        scheme = {"base": str(folder), "platbase": str(folder)}
-        self.site = Path(
-            sysconfig.get_path("purelib", "venv" if sys.version_info >= (3, 11) else "posix_prefix", scheme)
-        )
-        # A path in a .pth file is added as it is: an editable install over there stays out of sight.
-        (self.site / "behind.pth").write_text("\n".join(path for path in sys.path if path.endswith("-packages")))
+        self.site = Path(sysconfig.get_path("purelib", "posix_prefix", {"base": str(folder)}))
         install = ["-m", "pip", "--python", str(self.python), "install", "--no-deps", "--no-index", str(wheel)]
         done = subprocess.run([sys.executable, *install], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
+        # Not earlier, or pip would find the package installed over there. A path in a .pth file is added as it is: the
+        # import hook of an editable install over there stays out of sight.
+        (self.site / "behind.pth").write_text("\n".join(path for path in sys.path if path.endswith("-packages")))
 
     def run(self, *args: str, cwd: Path, **env: str) -> str:
         """Run the interpreter and return what it printed; its error output is in the message if it fails."""

@@ -1,7 +1,7 @@
 """Single-turn agent loop that tells the rollout server which rollout it asks for.
 
-verl's own loop sends prompt tokens only; two sessions of a group are then indistinguishable, and what is sampled for which
-depends on who arrives first. This one passes the rollout's identity along with the request.
+verl's own loop sends prompt tokens only; two sessions of a group are then indistinguishable, and what is
+sampled for which depends on who arrives first. This one passes the rollout's identity along with the request.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from collections import OrderedDict
 from typing import Any
 from uuid import uuid4
 
+from dataflex_events.adapters.verl.cpu.generation import Draw
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 from verl.utils.profiler import simple_timer
-
-from dataflex_events.adapters.verl.cpu.generation import Draw
 
 _REMEMBERED_ROWS = 65536
 
@@ -26,7 +25,7 @@ class RepeatCounter:
         self._capacity = capacity
 
     def number(self, step: int, row: int, prompt_ids: list[int], uid: str) -> int:
-        """Number of draw `uid` among those of the same step, row and prompt; the same for all of its sessions."""
+        """Number of draw `uid` among those of its step, row and prompt; all its sessions get the same."""
         draws = self._seen.setdefault((step, row, tuple(prompt_ids)), {})
         if len(self._seen) > self._capacity:
             self._seen.popitem(last=False)

@@ -1,8 +1,8 @@
 """The `cpu` platform: verl's hardware interface answered without an accelerator.
 
-verl counts accelerators in Ray under the resource name of the platform and knows only `GPU` and `NPU`. The lab therefore
-starts Ray with pretended GPUs (`lab_overrides` does) and this platform says `GPU` where Ray is concerned and `cpu` where
-torch is concerned.
+verl counts accelerators in Ray under the resource name of the platform and knows only `GPU` and `NPU`. The
+lab therefore starts Ray with pretended GPUs (`lab_overrides` does) and this platform says `GPU` where Ray is
+concerned and `cpu` where torch is concerned.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class CpuPlatform(PlatformBase):
     def is_available(self) -> bool:
         return True
 
-    def current_device(self) -> torch.device:  # type: ignore[override]  # an int would mean cuda:<int> to torch
+    def current_device(self) -> torch.device:  # an int would mean cuda:<int> to torch
         return torch.device("cpu")
 
     def device_count(self) -> int:

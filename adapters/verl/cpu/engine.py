@@ -1,9 +1,9 @@
 """Batched generation with a Transformers model and a key/value cache.
 
-The numbers that a matrix product gives for one row may differ in the last bit with the number of rows next to it. So every
-batch has the same shape, filled up with idle rows where requests are few, and prompts are padded to a fixed width. On one thread
-(`torch.set_num_threads(1)`) a row's logits then depend on that row alone, whatever it was batched with; with several, they also
-depend on which thread got the row.
+The numbers that a matrix product gives for one row may differ in the last bit with the number of rows next to
+it. So every batch has the same shape, filled up with idle rows where requests are few, and prompts are padded
+to a fixed width. On one thread (`torch.set_num_threads(1)`) a row's logits then depend on that row alone,
+whatever it was batched with; with several, they also depend on which thread got the row.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-
 from dataflex_events.adapters.verl.cpu.generation import Generation, SamplingParams
 from dataflex_events.adapters.verl.cpu.sampling import pick
 

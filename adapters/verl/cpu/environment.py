@@ -1,7 +1,7 @@
 """Environment variables of a run on the CPU.
 
-`VERL_PLATFORM=cpu` is the only one that a user has to set: it makes the plugin set the others before Ray starts, and Ray's
-processes inherit them.
+`VERL_PLATFORM=cpu` is the only one that a user has to set: it makes the plugin set the others before Ray
+starts, and Ray's processes inherit them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ENVIRONMENT = {
     # quicker start, fewer helpers
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_memory_monitor_refresh_ms": "0",
-    "RAY_prestart_worker_first_driver": "0",  # verl gives its processes an environment, which prestarted ones do not have
+    "RAY_prestart_worker_first_driver": "0",  # verl's processes need an environment that prestarted ones lack
 }
 
 
@@ -32,6 +32,7 @@ def set_environment() -> None:
     """Set what the user has not set. Must run before Ray is started."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    # verl imported Ray before it loaded its plugins, and Ray reads this one when it is imported
     ray_constants = sys.modules.get("ray._private.ray_constants")
-    if ray_constants is not None:  # verl imported Ray before it loaded its plugins, and Ray reads this one on import
-        ray_constants.ENABLE_RAY_CLUSTER = os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] not in ("0", "false")  # type: ignore[attr-defined]
+    if ray_constants is not None and os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] == "0":
+        ray_constants.ENABLE_RAY_CLUSTER = False

@@ -1,9 +1,10 @@
 """Requests for generation, and which random numbers each of them uses.
 
-A rollout is known by a `Draw`: the step and dataset row that it was drawn for, which of several equal draws it is, and
-its session. Its random numbers come from a counter-based generator keyed by the seed, the draw and the prompt, one number per
-response position. So they depend neither on what else is generated at the same time nor on the order of arrival, and a
-rollout that was interrupted goes on with the numbers it would have had.
+A rollout is known by a `Draw`: the step and dataset row that it was drawn for, which of several equal draws
+it is, and its session. Its random numbers come from a counter-based generator keyed by the seed, the draw and
+the prompt, one number per response position. So they depend neither on what else is generated at the same
+time nor on the order of arrival, and a rollout that was interrupted goes on with the numbers it would have
+had.
 
 This module does not import torch: processes that only handle requests start faster without it.
 """
@@ -53,7 +54,8 @@ class Draw:
         row: The dataset's own number of the prompt (`extra_info.index`).
         repeat: 0, or 1, 2, ... when the same row was drawn several times for one step.
         session: Number within the prompt's group.
-        prompt_length: Tokens of the prompt. An interrupted rollout comes back with its own tokens appended to the prompt.
+        prompt_length: Tokens of the prompt. An interrupted rollout comes back with its own tokens appended to
+            the prompt.
     """
 
     step: int

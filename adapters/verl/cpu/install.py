@@ -1,11 +1,12 @@
 """Teach verl to run on a CPU. Called in every process that imports verl, but only when `VERL_PLATFORM=cpu`.
 
-Nothing of verl's trainer or workers is imported here: that would cost seconds in processes that need neither. What
-depends on those modules is left behind as callbacks that run when, and only if, the module is imported.
+Nothing of verl's trainer or workers is imported here: that would cost seconds in processes that need neither.
+What depends on those modules is left behind as callbacks that run when, and only if, the module is imported.
 """
 
 from __future__ import annotations
 
+import importlib
 from types import ModuleType
 from typing import Any
 
@@ -18,16 +19,18 @@ ROLLOUT_NAME = "transformers_cpu"
 AGENT_NAME = "repeatable_single_turn"
 """Value of `actor_rollout_ref.rollout.agent.default_agent_loop` that selects the lab's agent loop."""
 
+CHECKPOINT_ENGINE = "dataflex_mailbox"
+"""Value of `actor_rollout_ref.rollout.checkpoint_engine.backend` that selects the lab's checkpoint engine."""
+
 _HERE = "dataflex_events.adapters.verl.cpu"
 
 
 def install() -> None:
-    """Register platform, rollout server and agent loop, and repair the few places of verl that assume an accelerator."""
+    """Register what the CPU needs and repair the few places of verl that assume an accelerator."""
     set_environment()
 
-    from verl.plugin.platform import PlatformRegistry
-
     from dataflex_events.adapters.verl.cpu.device import CpuPlatform
+    from verl.plugin.platform import PlatformRegistry
 
     PlatformRegistry.register(platform="cpu")(CpuPlatform)
 
@@ -37,12 +40,13 @@ def install() -> None:
     when_imported("verl.workers.rollout.replica", _register_replica)
     when_imported("verl.experimental.agent_loop.agent_loop", _register_agent_loop)
     when_imported("verl.trainer.ppo.v1.replay_buffer", _order_replay_buffer)
+    when_imported("verl.checkpoint_engine", _register_checkpoint_engine)
 
 
 def _plain_gloo(module: ModuleType) -> None:
     from dataflex_events.adapters.verl.cpu.process_group import initialize_process_group
 
-    module.initialize_global_process_group_ray = initialize_process_group  # type: ignore[attr-defined]
+    module.initialize_global_process_group_ray = initialize_process_group
 
 
 def _no_pinned_memory(module: ModuleType) -> None:
@@ -52,7 +56,7 @@ def _no_pinned_memory(module: ModuleType) -> None:
     def cpu_offload_policy(pin_memory: bool = True) -> Any:
         return original(pin_memory=False)
 
-    module.CPUOffloadPolicy = cpu_offload_policy  # type: ignore[attr-defined]
+    module.CPUOffloadPolicy = cpu_offload_policy
 
 
 def _register_weight_receiver(module: ModuleType) -> None:
@@ -77,3 +81,7 @@ def _order_replay_buffer(module: ModuleType) -> None:
     from dataflex_events.adapters.verl.cpu.replay_order import order_replay_buffer
 
     order_replay_buffer(module)
+
+
+def _register_checkpoint_engine(module: ModuleType) -> None:
+    importlib.import_module(f"{_HERE}.checkpoint_engine")  # registers itself

@@ -2,9 +2,9 @@
 
 It is built once from its settings and kept in the user's cache folder.
 
-    python -m dataflex_events.adapters.verl.cpu.lab                     # build, say where it is and what the model can do
-    python -m dataflex_events.adapters.verl.cpu.lab --print-overrides   # verl's overrides, for a shell script
-    python -m dataflex_events.adapters.verl.cpu.lab --print-environment # environment variables, for `env` or `export`
+    python -m dataflex_events.adapters.verl.cpu.lab                      build, say where and what the model can do
+    python -m dataflex_events.adapters.verl.cpu.lab --print-overrides    verl's overrides, for a shell script
+    python -m dataflex_events.adapters.verl.cpu.lab --print-environment  NAME=VALUE lines, for `env` or `export`
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import dataclasses
 import hashlib
 import json
 import os
-import random
 import shutil
 import sys
 import tempfile
@@ -22,12 +21,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dataflex_events.adapters.verl.cpu import reward as reward_module
-from dataflex_events.adapters.verl.cpu.router import Router
-from dataflex_events.adapters.verl.cpu.tasks import DOMAINS, Question, make_questions
+from dataflex_events.adapters.verl.cpu.tasks import DOMAINS
 
 FORMAT = 3
 """Part of the cache key: raise it when a change of code makes other labs from the same settings."""
+
+PROMPT_LENGTH = 24
+"""Longest prompt of the data, in tokens, chat marks included."""
+
+RESPONSE_LENGTH = 8
+"""Longest right answer and its end token are 7 tokens; one more shows answers that are too long."""
 
 
 @dataclass(frozen=True)
@@ -136,9 +139,7 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def build_lab(
-    settings: LabSettings | None = None, root: Path | None = None, say: Callable[[str], None] = _say
-) -> Lab:
+def build_lab(settings: LabSettings | None = None, root: Path | None = None, say: Callable[[str], None] = _say) -> Lab:
     """Build the lab, or find it built.
 
     Args:
@@ -153,8 +154,10 @@ def build_lab(
         # Built aside and renamed: nobody ever sees half a lab, and of two builders the second one's work is dropped.
         building = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))
         try:
-            say(f"Building the lab once, in {folder} (about a minute)")
-            _build(settings, building, say)
+            say(f"Building the lab once, in {folder} (a minute or two)")
+            from dataflex_events.adapters.verl.cpu.lab_contents import write_lab  # needs torch and Transformers
+
+            write_lab(settings, building, say)
             try:
                 building.rename(folder)
             except OSError:
@@ -164,75 +167,6 @@ def build_lab(
             shutil.rmtree(building, ignore_errors=True)
     facts = json.loads((folder / "lab.json").read_text(encoding="utf-8"))
     return Lab(folder, settings, facts["solve_rates"])
-
-
-def _rows(questions: Sequence[Question], split: str) -> list[dict[str, object]]:
-    return [
-        {
-            "data_source": f"lab/{q.domain}",
-            "domain": q.domain,
-            "prompt": [{"role": "user", "content": q.text}],
-            "reward_model": {"style": "rule", "ground_truth": q.answer},
-            "extra_info": {"index": number, "split": split},
-        }
-        for number, q in enumerate(questions)
-    ]
-
-
-def _build(settings: LabSettings, folder: Path, say: Callable[[str], None]) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-    import torch
-
-    from dataflex_events.adapters.verl.cpu.model import build_model, save_model
-    from dataflex_events.adapters.verl.cpu.tokenizer import build_tokenizer, save_tokenizer
-    from dataflex_events.adapters.verl.cpu.warmup import solve_rates, warm_up
-
-    rng = random.Random(settings.seed)
-    held_out = [q for d in DOMAINS for q in make_questions(d, settings.held_out_per_domain, rng)]
-    hidden = {q.text for q in held_out}
-    train = [q for d in DOMAINS for q in make_questions(d, settings.train_per_domain, rng, exclude=hidden)]
-    for name, questions in (("train", train), ("held_out", held_out)):
-        pq.write_table(pa.Table.from_pylist(_rows(questions, name)), folder / f"{name}.parquet")
-    shutil.copyfile(reward_module.__file__, folder / "reward.py")
-    (folder / "router.yaml").write_text(f"router_class: {Router.__module__}.{Router.__name__}\n", encoding="utf-8")
-
-    # More threads would be slower where other work runs, and would make the lab depend on the number of cores.
-    torch.set_num_threads(1)
-    tokenizer = build_tokenizer()
-    model = build_model(tokenizer, hidden_size=settings.hidden_size, layers=settings.layers, seed=settings.seed)
-    domains = list(DOMAINS)
-
-    def batch(source: random.Random) -> list[Question]:
-        wanted = [domains[n % len(domains)] for n in range(settings.warm_up_batch)]
-        return [make_questions(domain, 1, source, exclude=hidden)[0] for domain in wanted]
-
-    warm_up(
-        model,
-        tokenizer,
-        batch,
-        clean_steps=settings.clean_steps,
-        noisy_steps=settings.noisy_steps,
-        wrong_share=settings.wrong_share,
-        learning_rate=settings.learning_rate,
-        rng=rng,
-        say=say,
-    )
-    rates = solve_rates(
-        model, tokenizer, held_out, samples=settings.measured_samples, response_length=RESPONSE_LENGTH, seed=settings.seed
-    )
-    say("solve rates: " + ", ".join(f"{domain} {rate:.2f}" for domain, rate in rates.items()))
-    save_model(model, folder / "model")
-    save_tokenizer(folder / "model")
-    facts = {"settings": dataclasses.asdict(settings), "solve_rates": rates}
-    (folder / "lab.json").write_text(json.dumps(facts, indent=2), encoding="utf-8")
-
-
-PROMPT_LENGTH = 24
-"""Longest prompt of the data, in tokens, chat marks included."""
-
-RESPONSE_LENGTH = 8
-"""Longest right answer and its end token are 7 tokens; one more shows answers that are too long."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 from dataflex_events.adapters.verl.cpu.environment import ENVIRONMENT
-from dataflex_events.adapters.verl.cpu.install import AGENT_NAME, ROLLOUT_NAME
+from dataflex_events.adapters.verl.cpu.install import AGENT_NAME, CHECKPOINT_ENGINE, ROLLOUT_NAME
 from dataflex_events.adapters.verl.cpu.lab import PROMPT_LENGTH, RESPONSE_LENGTH, Lab
 
 
 def lab_environment() -> dict[str, str]:
-    """Environment variables of a run. Only the first has to be set; the plugin sets the others where they are not."""
+    """Environment variables of a run. Only the first has to be set: the plugin sets the others."""
     return {"VERL_PLATFORM": "cpu", **ENVIRONMENT}
 
 
-def lab_overrides(lab: Lab, *, ranks: int = 1, seed: int = 0) -> list[str]:
+def lab_overrides(lab: Lab, *, ranks: int = 1, servers: int = 0, seed: int = 0) -> list[str]:
     """Hydra overrides for `python -m verl.trainer.main_ppo`; later ones on the command line win.
 
     Args:
         lab: Built by `build_lab`.
-        ranks: Trainer processes (data parallel).
+        ranks: Trainer processes (data parallel), each with a rollout server of its own.
+        servers: Further rollout servers that do not wait for the trainer, for `trainer_mode=separate_async`.
         seed: Seed of the prompt order and of all sampling.
     """
     model, actor, rollout = "actor_rollout_ref.model", "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
     float32 = "{param_dtype:fp32,reduce_dtype:fp32,buffer_dtype:fp32}"
+    separate = [f"{rollout}.nnodes=1", f"{rollout}.n_gpus_per_node={servers}"] if servers else []
     return [
         # hardware: Ray is told of as many GPUs as there are ranks, the platform runs them on the CPU
         "trainer.device=cpu",
         "trainer.nnodes=1",
         f"trainer.n_gpus_per_node={ranks}",
-        f"+ray_kwargs.ray_init.num_gpus={ranks}",
+        f"+ray_kwargs.ray_init.num_gpus={ranks + servers}",
         "ray_kwargs.ray_init.num_cpus=8",
         "+ray_kwargs.ray_init.include_dashboard=false",
         "+ray_kwargs.ray_init.object_store_memory=300000000",
@@ -61,6 +63,7 @@ def lab_overrides(lab: Lab, *, ranks: int = 1, seed: int = 0) -> list[str]:
         f"{rollout}.name={ROLLOUT_NAME}",
         f"{rollout}.agent.default_agent_loop={AGENT_NAME}",
         f"{rollout}.agent.num_workers=1",
+        f"{rollout}.checkpoint_engine.backend={CHECKPOINT_ENGINE}",
         f"{rollout}.tensor_model_parallel_size=1",
         f"{rollout}.max_num_seqs=64",
         f"{rollout}.router_config_path={lab.router}",
@@ -68,6 +71,7 @@ def lab_overrides(lab: Lab, *, ranks: int = 1, seed: int = 0) -> list[str]:
         f"{rollout}.seed={seed}",
         f"{rollout}.val_kwargs.do_sample=True",
         f"{rollout}.val_kwargs.temperature=1.0",
+        *separate,
         # reward
         "reward.num_workers=1",
         f"reward.custom_reward_function.path={lab.reward}",

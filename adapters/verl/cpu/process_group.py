@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import socket
 from datetime import timedelta
+from typing import Any
 
 
 def initialize_process_group(timeout_second: int | None = None, backend: str | None = None) -> None:
     """Stand-in for verl's `initialize_global_process_group_ray`.
 
-    verl asks torch for `cpu:gloo,<device>:<backend>`, which torch refuses when the device is the CPU, and torch's meeting
-    point would listen on every interface.
+    verl asks torch for `cpu:gloo,<device>:<backend>`, which torch refuses when the device is the CPU, and
+    torch's meeting point would listen on every interface.
 
     Args:
         timeout_second: Limit for each collective operation; torch's default if left out.
@@ -28,7 +29,7 @@ def initialize_process_group(timeout_second: int | None = None, backend: str | N
     )
 
 
-def _store(rank: int, world_size: int):  # type: ignore[no-untyped-def]  # torch is imported late
+def _store(rank: int, world_size: int) -> Any:
     from torch.distributed import TCPStore
 
     host, port = os.environ.get("MASTER_ADDR", "127.0.0.1"), int(os.environ.get("MASTER_PORT", 0))

@@ -1,7 +1,8 @@
 """A replay buffer whose batches are in the order of the draw, and that looks more often.
 
-verl lists the rows of a batch in the order in which they arrived. With equal rollouts the arithmetic would still differ:
-other rows share a micro-batch, sums are taken in another order. Here rows are ordered by draw, session and output instead.
+verl lists the rows of a batch in the order in which they arrived. With equal rollouts the arithmetic would
+still differ: other rows share a micro-batch, sums are taken in another order. Here rows are ordered by draw,
+session and output instead.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ray
+from dataflex_events.adapters.verl.cpu.protocol import ServerSettings
+from dataflex_events.adapters.verl.cpu.server import RolloutServer
 from verl.utils.fs import copy_to_local
 from verl.workers.rollout.replica import RolloutReplica
-
-from dataflex_events.adapters.verl.cpu.server import RolloutServer, ServerSettings
 
 
 def server_name(replica_rank: int) -> str:
@@ -19,7 +19,9 @@ class TransformersReplica(RolloutReplica):
 
     async def launch_servers(self) -> None:
         if self.world_size != 1:
-            raise ValueError("The CPU rollout server runs in one process: set tensor, data and pipeline parallel sizes to 1")
+            raise ValueError(
+                "The CPU rollout server runs in one process: set tensor, data and pipeline parallel sizes to 1"
+            )
         if self.config.logprobs_mode != "processed_logprobs":
             raise ValueError("The CPU rollout server knows only logprobs_mode=processed_logprobs")
         settings = ServerSettings(

@@ -1,4 +1,7 @@
-"""The lab's reward: 1 for exactly the right answer, else 0. Given to verl by path, so it imports nothing of this package."""
+"""The lab's reward: 1 for exactly the right answer, else 0.
+
+verl loads this file by its path, so it imports nothing of this package.
+"""
 
 from __future__ import annotations
 

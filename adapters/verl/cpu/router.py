@@ -1,7 +1,7 @@
 """Load balancer of the rollout servers.
 
-verl's own does the same and more, but its process would import all of verl's workers, seconds of a short run. verl loads
-this one through `rollout.router_config_path` (the lab's `router.yaml`).
+verl's own does the same and more, but its process would import all of verl's workers, seconds of a short run.
+verl loads this one through `rollout.router_config_path` (the lab's `router.yaml`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from typing import Any
 
 
 class Router:
-    """Sends each request to the server with the fewest requests in flight, the first of them if there are several.
+    """Sends each request to the server with the fewest requests in flight, the first of them if there are
+    several.
 
     Args:
         servers: Server name -> Ray handle.

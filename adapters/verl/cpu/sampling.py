@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-
 from dataflex_events.adapters.verl.cpu.generation import SamplingParams
 
 GREEDY_BELOW = 1e-6
@@ -29,7 +28,9 @@ def filter_logits(logits: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor
     return torch.empty_like(logits).scatter_(-1, order, ordered)
 
 
-def pick(logits: torch.Tensor, params: Sequence[SamplingParams], uniform: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def pick(
+    logits: torch.Tensor, params: Sequence[SamplingParams], uniform: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Pick one token per row.
 
     Args:
@@ -38,15 +39,15 @@ def pick(logits: torch.Tensor, params: Sequence[SamplingParams], uniform: torch.
         uniform: `(rows,)` float64 in [0, 1).
 
     Returns:
-        Tokens `(rows,)` int64 and their log-probabilities `(rows,)` float32 under the distribution that was sampled from
-        (a greedy row: under the model at temperature 1, as inference engines report it).
+        Tokens `(rows,)` int64 and their log-probabilities `(rows,)` float32 under the distribution that was
+        sampled from (a greedy row: under the model at temperature 1, as inference engines report it).
     """
     greedy = torch.tensor([p.temperature < GREEDY_BELOW for p in params])
     temperature = torch.tensor([1.0 if p.temperature < GREEDY_BELOW else p.temperature for p in params])
     scaled = logits.float() / temperature[:, None]
     vocabulary = logits.shape[-1]
     if any((0 < p.top_k < vocabulary or p.top_p < 1) and p.temperature >= GREEDY_BELOW for p in params):
-        top_k = torch.tensor([p.top_k if 0 < p.top_k and p.temperature >= GREEDY_BELOW else vocabulary for p in params])
+        top_k = torch.tensor([p.top_k if p.top_k > 0 and p.temperature >= GREEDY_BELOW else vocabulary for p in params])
         top_p = torch.tensor([p.top_p if p.temperature >= GREEDY_BELOW else 1.0 for p in params])
         # 1.0 must keep everything, also where rounding makes the cumulative probability reach 1 early
         scaled = filter_logits(scaled, top_k, torch.where(top_p < 1, top_p, torch.inf))

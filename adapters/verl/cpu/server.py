@@ -1,7 +1,8 @@
 """The rollout server: a Ray actor that answers verl's generation requests with an `Engine`.
 
-It does not import verl, so that its process starts quickly; what it returns has the attributes of verl's `TokenOutput`. Nor does
-the module import torch: every process that holds a handle of the server imports the module.
+It does not import verl, so that its process starts quickly; what it returns has the attributes of verl's
+`TokenOutput`. Nor does the module import torch: every process that holds a handle of the server imports the
+module.
 """
 
 from __future__ import annotations
@@ -12,48 +13,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dataflex_events.adapters.verl.cpu.generation import Draw, Generation, SamplingParams, uniforms
+from dataflex_events.adapters.verl.cpu.generation import Draw, Generation, uniforms
+from dataflex_events.adapters.verl.cpu.protocol import Output, ServerSettings, load_engine, sampling_params_for
 
 if TYPE_CHECKING:
     import torch
-
     from dataflex_events.adapters.verl.cpu.engine import Engine
 
 SETTLE_SECONDS = 0.01
-"""A batch costs the same however full it is; so wait this long for company before starting one that is not full."""
-
-
-@dataclass(frozen=True)
-class ServerSettings:
-    """What a server needs to know; plain values, so that no module of verl is needed to read them.
-
-    Attributes:
-        model_path: Folder of the model.
-        seed: Seed of all sampling.
-        rows: Rows of a batch.
-        prompt_length: Longest prompt, in tokens.
-        response_length: Longest response, in tokens.
-        ignore_eos: Go on after end tokens.
-    """
-
-    model_path: str
-    seed: int
-    rows: int
-    prompt_length: int
-    response_length: int
-    ignore_eos: bool = False
-
-
-@dataclass
-class Output:
-    """Stand-in for verl's `TokenOutput`."""
-
-    token_ids: list[int]
-    log_probs: list[float] | None
-    stop_reason: str
-    extra_fields: dict[str, Any]
-    routed_experts: None = None
-    num_preempted: None = None
+"""How long a batch that is not full waits for company; it costs the same however full it is."""
 
 
 @dataclass(eq=False)
@@ -61,32 +29,6 @@ class _Request:
     generation: Generation
     answer: asyncio.Future[Output]
     wants_log_probs: bool
-
-
-def load_engine(settings: ServerSettings) -> Engine:
-    """Load the model of `settings` in float32."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    from dataflex_events.adapters.verl.cpu.engine import Engine
-
-    torch.set_num_threads(1)  # see the engine: results would depend on which thread gets which row
-    model = AutoModelForCausalLM.from_pretrained(
-        settings.model_path, dtype=torch.float32, attn_implementation="sdpa", local_files_only=True
-    )
-    ends: set[int] = set()
-    for config in (model.config, model.generation_config):
-        end = getattr(config, "eos_token_id", None)
-        ends.update([end] if isinstance(end, int) else end or [])
-    pad = model.config.pad_token_id
-    return Engine(
-        model,
-        end_ids=ends,
-        pad_id=pad if pad is not None else 0,
-        rows=settings.rows,
-        prompt_length=settings.prompt_length,
-        response_length=settings.response_length,
-    )
 
 
 @dataclass
@@ -138,12 +80,13 @@ class RolloutServer:
             request_id: Not used.
             image_data: Must be empty.
             video_data: Must be empty.
-            draw: Identity of the rollout, from the lab's agent loop. Without it equal prompts are numbered as they arrive.
+            draw: Identity of the rollout, from the lab's agent loop. Without it equal prompts are numbered as
+                they arrive.
         """
         if image_data or video_data:
             raise ValueError("The CPU rollout server generates text only")
         prompt = [int(token) for token in prompt_ids]
-        params = self._sampling_params(sampling_params, len(prompt))
+        params = sampling_params_for(self._settings, sampling_params, len(prompt))
         while not (self._gates.running.is_set() and self._gates.awake.is_set()):
             if self._gates.rejecting:
                 return self._output([], None, "aborted")
@@ -167,23 +110,8 @@ class RolloutServer:
         self._work.set()
         return await request.answer
 
-    def _sampling_params(self, given: dict[str, Any], prompt_length: int) -> SamplingParams:
-        if given.get("repetition_penalty", 1.0) != 1.0:
-            raise ValueError("The CPU rollout server has no repetition penalty")
-        limit = given.get("max_tokens", given.get("max_new_tokens"))
-        room = self._settings.prompt_length + self._settings.response_length - prompt_length
-        if limit is None:
-            limit = min(self._settings.response_length, room)
-        return SamplingParams(
-            temperature=float(given.get("temperature", 1.0)),
-            top_k=int(given.get("top_k", -1)),
-            top_p=float(given.get("top_p", 1.0)),
-            max_tokens=int(limit),
-            ignore_eos=bool(given.get("ignore_eos", self._settings.ignore_eos)),
-        )
-
     def _number(self, prompt: list[int]) -> Draw:
-        """Identity of a request that came without one: the set of responses is repeatable, their order is not."""
+        """Identity of a request that came without one: the set of responses can be repeated, their order cannot."""
         session = self._anonymous[tuple(prompt)]
         self._anonymous[tuple(prompt)] += 1
         return Draw(self._global_step or 0, row=-1, repeat=0, session=session, prompt_length=len(prompt))
@@ -255,7 +183,7 @@ class RolloutServer:
         self._gates.awake.clear()
 
     async def abort_all_requests(self, reject_request: bool = False) -> dict[str, Any]:
-        """Answer everything at once with what there is; later requests wait, or are rejected, until `resume_generation`."""
+        """Answer everything with what there is, and hold (or reject) requests until `resume_generation`."""
         self._gates.running.clear()
         self._gates.rejecting = reject_request
         requests = [*self._decoding, *self._waiting]

@@ -52,7 +52,7 @@ SETTLED = frozenset({"reverse"})
 
 
 def wrong_answer(question: Question, rng: random.Random) -> str:
-    """An answer of the right kind and length that is wrong: one of its characters is another of its alphabet."""
+    """A wrong answer of the right kind and length: one character is replaced by another of its alphabet."""
     alphabet = LETTERS if question.answer[0] in LETTERS else "0123456789"
     place = rng.randrange(len(question.answer))
     other = rng.choice([c for c in alphabet if c != question.answer[place]])

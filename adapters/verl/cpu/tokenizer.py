@@ -1,8 +1,9 @@
 """The lab's tokenizer: one token a byte, plus the marks and role names of a ChatML chat.
 
-Three demands shape it. Transformers builds Qwen2's own tokenizer class for a Qwen2 model whatever was saved, so the
-vocabulary has to be byte-level letters. verl's chat handling for Qwen needs a newline to be exactly one token. And prompts must
-be short, because attention over the prompt is most of the lab's work; so role names are single tokens.
+Three demands shape it. Transformers builds Qwen2's own tokenizer class for a Qwen2 model whatever was saved,
+so the vocabulary has to be byte-level letters. verl's chat handling for Qwen needs a newline to be exactly
+one token. And prompts must be short, because attention over the prompt is most of the lab's work; so role
+names are single tokens.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Supervised warm-up of the lab's model, and the measurement of what it can do.
 
-A random model earns no reward and so has nothing to reinforce; a model that was trained to the end has nothing left to gain. The warm-up
-stops in between: first steps on right answers give the skill, then steps on data with a share of wrong answers spread the
-probability again while the skill stays. Reinforcement learning then has something to sharpen in every domain that
-is neither mastered nor hopeless.
+A random model earns no reward and so has nothing to reinforce; a model that was trained to the end has
+nothing left to gain. The warm-up stops in between: first steps on right answers give the skill, then steps on
+data with a share of wrong answers spread the probability again while the skill stays. Reinforcement learning
+then has something to sharpen in every domain that is neither mastered nor hopeless.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-
 from dataflex_events.adapters.verl.cpu.engine import Engine
 from dataflex_events.adapters.verl.cpu.generation import Draw, Generation, SamplingParams, uniforms
 from dataflex_events.adapters.verl.cpu.tasks import SETTLED, Question, wrong_answer

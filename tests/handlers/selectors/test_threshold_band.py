@@ -44,6 +44,11 @@ def test_two_of_ten_is_not_above_a_fifth():
     assert kept([two_of_ten, 2 / 10, 0.2 - 5e-7], low=0.2, inclusive=True) == [0, 1, 2]
 
 
+def test_the_upper_bound_has_the_same_tolerance():
+    assert kept([0.8, 0.8 - 5e-7], high=0.8) == []
+    assert kept([0.8, 0.8 + 5e-7, 0.8 + 5e-6], high=0.8, inclusive=True) == [0, 1]
+
+
 @given(
     counts=st.lists(st.integers(1, 16).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), max_size=8),
     bounds=st.sampled_from([(0, 1), (1, 5), (1, 4), (1, 8), (1, 3)]),
