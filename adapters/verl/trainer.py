@@ -22,12 +22,13 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from dataflex_events.adapters.verl.facts import run_facts
 from dataflex_events.adapters.verl.plugin import TRAINERS
-from dataflex_events.adapters.verl.preflight import dataflex_block, plan_for
+from dataflex_events.adapters.verl.preflight import UNWEIGHTED_LOSSES, dataflex_block, plan_for
 from dataflex_events.adapters.verl.rows import is_padding, read_batch, remove_rows
 from dataflex_events.adapters.verl.shape import StepShape, largest_divisor
 from dataflex_events.adapters.verl.verify import verify
 from dataflex_events.adapters.verl.weights import write_weights
 from dataflex_events.driver import StepDriver
+from dataflex_events.errors import DataflexError
 from dataflex_events.events import StepId
 
 logger = logging.getLogger("dataflex")
@@ -122,6 +123,8 @@ class DataflexMixin:
         keep = driver.rollout_done(self._step_id(), read_batch(batch, fields)).keep
         if keep is None or bool(keep.all()):
             return batch
+        if self.use_critic:  # a policy that drops is refused at start-up; a handler's proposal is known only now
+            raise DataflexError("a handler drops rows, but this run trains a critic; propose it at AdvantageComputed")
         batch = remove_rows(batch, keep)
         now.kept = list(batch.keys)
         now.dropped = [key for key, kept in zip(now.generated, keep.tolist(), strict=True) if not kept]
@@ -183,8 +186,12 @@ class DataflexMixin:
         position = {key: row for row, key in enumerate(now.generated)}
         rows = torch.tensor([position[key] for key in batch.keys if key in position], dtype=torch.int64)
         weights = driver.advantage_computed(self._step_id(), read_batch(batch, driver.update_fields), rows)
-        if weights is not None:
-            now.weights = write_weights(batch, weights)
+        if weights is None:
+            return
+        loss = self.config.actor_rollout_ref.actor.policy_loss.get("loss_mode", "vanilla")
+        if loss in UNWEIGHTED_LOSSES:  # as above
+            raise DataflexError(f"a handler gives weights, but the policy loss {loss!r} does not apply them")
+        now.weights = write_weights(batch, weights)
 
     # ------------------------------------------------------------------ the update
 

@@ -28,7 +28,7 @@ def test_sizes():
 
 
 def test_reward_is_the_sum_over_all_tokens_masked_ones_included():
-    # components.md, scorer `reward`: a reward on a masked tool token counts.
+    # A reward may sit on a masked token, for example where a tool has the last word.
     batch = build(
         offsets=torch.tensor([0, 3, 6, 9]),
         uid=torch.tensor([0, 0, 0]),

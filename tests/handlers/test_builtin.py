@@ -35,7 +35,7 @@ def test_every_parameter_is_documented(entry):
 
 
 def test_defaults_are_those_of_the_paper_or_its_authors():
-    # components.md.
+    # Changing one changes the runs of everybody who does not set it: that belongs into the change log.
     defaults = {param.values[0].name: dict(parameters(param.values[0].component)) for param in COMPONENTS}
     assert defaults == {
         "reward": {},

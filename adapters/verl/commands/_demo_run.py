@@ -35,9 +35,7 @@ dataflex:
 LOG, METRICS, TENSORBOARD = "verl.log", "metrics.jsonl", "tensorboard"
 
 
-def train(
-    lab: Lab, out: Path, steps: int, overrides: Sequence[str], on_step: Callable[[dict[str, Any]], None]
-) -> int:
+def train(lab: Lab, out: Path, steps: int, overrides: Sequence[str], on_step: Callable[[dict[str, Any]], None]) -> int:
     """Run verl in a process of its own.
 
     Args:

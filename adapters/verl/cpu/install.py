@@ -6,6 +6,7 @@ What depends on those modules is left behind as callbacks that run when, and onl
 
 from __future__ import annotations
 
+import gc
 import importlib
 from types import ModuleType
 from typing import Any
@@ -28,6 +29,7 @@ _HERE = "dataflex_events.adapters.verl.cpu"
 def install() -> None:
     """Register what the CPU needs and repair the few places of verl that assume an accelerator."""
     set_environment()
+    gc.freeze()  # a short run is mostly imports: collections and the exit need not look at those of verl again
 
     from dataflex_events.adapters.verl.cpu.device import CpuPlatform
     from verl.plugin.platform import PlatformRegistry

@@ -20,7 +20,7 @@ def weights(scores, temperature=1.0):
 
 
 def test_the_worked_example():
-    # catalogue.md 2.1: e^0, e^1, e^2 over their sum 11.1073, times 3.
+    # e^0, e^1, e^2 over their sum 11.1073, times 3.
     assert weights([0, 1, 2]).tolist() == pytest.approx([0.2701, 0.7342, 1.9957], abs=5e-5)
 
 

@@ -13,7 +13,7 @@ AGGREGATIONS = ["mean", "sum", "max"]
 
 @pytest.mark.parametrize(("agg", "expected"), [("mean", [0.75, 0]), ("sum", [1.5, 0]), ("max", [1.0, 0])])
 def test_the_worked_example(agg, expected):
-    # catalogue.md 1.2: the masked 9 does not count, and a fully masked row is 0.
+    # The masked 9 does not count, and a fully masked row is 0.
     batch = make_batch([[0, 0]], mask=[[1, 1, 0], [0, 0, 0]], tokens={"advantages": [[0.5, -1, 9], [0, 0, 0]]})
     assert AdvantageMagnitude(agg=agg).score(batch).tolist() == expected
 

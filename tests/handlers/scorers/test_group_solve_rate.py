@@ -15,7 +15,7 @@ def rates(rewards, threshold=0.5, **more):
 
 
 def test_the_worked_example():
-    # catalogue.md 1.3: a reward of exactly .5 counts as a failure.
+    # A reward of exactly .5 counts as a failure.
     assert rates([[1, 0, 0, 0], [1, 1], [0.5]]) == [0.25] * 4 + [1.0, 1.0, 0.0]
 
 

@@ -10,7 +10,7 @@ from dataflex_events.testing import make_batch
 
 
 def test_the_worked_example():
-    # components.md: [1, 1, 1] under any mask, also where the reward sits on a masked token.
+    # One reward a row, the third on a token that some of the masks leave out.
     scores = [[0, 0, 1], [0, 1, 0], [0, 0, 1]]
     for masks in ([[1, 1, 1], [1, 1, 0], [1, 1, 0]], [[1] * 3] * 3, [[0] * 3] * 3):
         rows = [

@@ -20,7 +20,7 @@ def kept(scores, **bounds):
     return mask.nonzero().flatten().tolist()
 
 
-RATES = [0, 0.2, 0.4, 0.6, 0.8, 1]  # catalogue.md 2.5
+RATES = [0, 0.2, 0.4, 0.6, 0.8, 1]
 
 
 def test_the_worked_examples():
@@ -38,7 +38,7 @@ def test_inclusive_keeps_the_bounds():
 
 
 def test_two_of_ten_is_not_above_a_fifth():
-    # components.md: compared with a tolerance. In float32 one of the two is above the other.
+    # In float32 one fifth is a little above 0.2: bounds are compared with a tolerance.
     two_of_ten = float(torch.tensor([1.0, 1, 0, 0, 0, 0, 0, 0, 0, 0]).mean())
     assert kept([two_of_ten, 2 / 10, 0.2 + 5e-7], low=0.2) == []
     assert kept([two_of_ten, 2 / 10, 0.2 - 5e-7], low=0.2, inclusive=True) == [0, 1, 2]
@@ -99,7 +99,7 @@ def select(name, rewards, **params):
 
 
 def test_groups_without_contrast_leave_the_batch():
-    # catalogue.md D3: of [1, 0 | 1, 1 | 0, 0] only the first group teaches anything.
+    # Of [1, 0 | 1, 1 | 0, 0] only the first group teaches anything.
     assert select("threshold_band", [[1, 0], [1, 1], [0, 0]]).keep.int().tolist() == [1, 1, 0, 0, 0, 0]
 
 
