@@ -1,8 +1,8 @@
 """The shape of a step whose rows were reduced: padding, mini-batches and micro-batches.
 
-verl pads a batch up to its configured mini-batch size with 128-token rows and appends them at the end, so that a reduced
-batch would cost as much as a full one, its last mini-batches could hold nothing but padding, and sequence means would
-be divided by rows that are not there. Here the padding is as small as divisibility allows and dealt evenly, and the
+verl pads a batch up to its configured mini-batch size with 128-token rows and appends them at the end. A reduced batch
+would so cost as much as a full one, its last mini-batches could hold nothing but padding, and sequence means would be
+divided by rows that are not there. Here the padding is as small as divisibility allows and dealt evenly, and the
 mini-batch size follows the kept rows. The number of optimizer steps stays as configured.
 """
 

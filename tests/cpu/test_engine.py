@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+
 from dataflex_events.adapters.verl.cpu.engine import Engine
 from dataflex_events.adapters.verl.cpu.generation import Draw, Generation, SamplingParams, uniforms
 from dataflex_events.adapters.verl.cpu.model import build_model

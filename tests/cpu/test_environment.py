@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
 from dataflex_events.adapters.verl.cpu.environment import ENVIRONMENT, set_environment
 from dataflex_events.adapters.verl.cpu.overrides import lab_environment
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+
 from dataflex_events.adapters.verl.cpu import lab as lab_module
 from dataflex_events.adapters.verl.cpu import lab_contents
 from dataflex_events.adapters.verl.cpu.lab import Lab, LabSettings, build_lab, default_root

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from dataflex_events.adapters.verl.cpu.replay_order import POLL_SECONDS, order_replay_buffer
 from dataflex_events.adapters.verl.cpu.router import Router
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+
 from dataflex_events.adapters.verl.cpu.generation import Draw, SamplingParams, uniforms
 from dataflex_events.adapters.verl.cpu.sampling import filter_logits, pick
 

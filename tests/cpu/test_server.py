@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from dataflex_events.adapters.verl.cpu.engine import Engine
 from dataflex_events.adapters.verl.cpu.generation import Draw
 from dataflex_events.adapters.verl.cpu.model import build_model

@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 
 import pytest
+
 from dataflex_events.adapters.verl.cpu.lab import RESPONSE_LENGTH
 from dataflex_events.adapters.verl.cpu.reward import compute_score
 from dataflex_events.adapters.verl.cpu.tasks import DOMAINS, Question, make_questions, wrong_answer

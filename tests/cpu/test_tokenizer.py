@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from dataflex_events.adapters.verl.cpu.lab import PROMPT_LENGTH
 from dataflex_events.adapters.verl.cpu.model import build_model, save_model
 from dataflex_events.adapters.verl.cpu.tasks import DOMAINS, make_questions

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from dataflex_events.adapters.verl.post_import import when_imported
 
 from dataflex_events import AdvantageComputed, StepEnd, on
+from dataflex_events.adapters.verl.post_import import when_imported
 
 _count = itertools.count()
 _COLUMNS = ("response_mask", "old_log_probs", "rollout_log_probs", "advantages", "rollout_is_weights", "rm_scores")

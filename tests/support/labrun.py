@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 import torch
+
 from dataflex_events.adapters.verl.cpu.lab import LabSettings, build_lab
 from dataflex_events.adapters.verl.cpu.overrides import lab_environment, lab_overrides
 

@@ -1,7 +1,8 @@
-"""Train a tiny model on this machine's CPU: verl's own entry point, GRPO, and a few lines of YAML that schedule its data.
+"""Train a tiny model on this machine's CPU: verl's own entry point, GRPO, and some YAML that schedules its data.
 
 Select drops the prompts whose rollouts all succeed or all fail, before any compute is spent on them.
-Reweight lets rollouts with a large advantage count more. The first call builds the model and its data (about a minute).
+Reweight lets rollouts with a large advantage count more.
+The first call builds the model and its data, which takes about a minute.
 """
 
 from __future__ import annotations

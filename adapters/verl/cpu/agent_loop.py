@@ -10,9 +10,10 @@ from collections import OrderedDict
 from typing import Any
 from uuid import uuid4
 
-from dataflex_events.adapters.verl.cpu.generation import Draw
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 from verl.utils.profiler import simple_timer
+
+from dataflex_events.adapters.verl.cpu.generation import Draw
 
 _REMEMBERED_ROWS = 65536
 

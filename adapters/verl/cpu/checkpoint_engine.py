@@ -11,9 +11,10 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import torch
+from verl.checkpoint_engine import CheckpointEngine, CheckpointEngineRegistry
+
 from dataflex_events.adapters.verl.cpu.install import CHECKPOINT_ENGINE
 from dataflex_events.adapters.verl.cpu.weight_mailbox import find_mailbox
-from verl.checkpoint_engine import CheckpointEngine, CheckpointEngineRegistry
 
 
 @CheckpointEngineRegistry.register(CHECKPOINT_ENGINE)

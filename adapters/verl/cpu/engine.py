@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+
 from dataflex_events.adapters.verl.cpu.generation import Generation, SamplingParams
 from dataflex_events.adapters.verl.cpu.sampling import pick
 

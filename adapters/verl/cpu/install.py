@@ -31,8 +31,9 @@ def install() -> None:
     set_environment()
     gc.freeze()  # a short run is mostly imports: collections and the exit need not look at those of verl again
 
-    from dataflex_events.adapters.verl.cpu.device import CpuPlatform
     from verl.plugin.platform import PlatformRegistry
+
+    from dataflex_events.adapters.verl.cpu.device import CpuPlatform
 
     PlatformRegistry.register(platform="cpu")(CpuPlatform)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+
 from dataflex_events.adapters.verl.cpu import reward as reward_module
 from dataflex_events.adapters.verl.cpu.lab import RESPONSE_LENGTH, LabSettings
 from dataflex_events.adapters.verl.cpu.model import build_model, save_model

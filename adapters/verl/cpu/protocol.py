@@ -70,8 +70,9 @@ def sampling_params_for(settings: ServerSettings, given: dict[str, Any], prompt_
 def load_engine(settings: ServerSettings) -> Engine:
     """Load the model of `settings` in float32."""
     import torch
-    from dataflex_events.adapters.verl.cpu.engine import Engine
     from transformers import AutoModelForCausalLM
+
+    from dataflex_events.adapters.verl.cpu.engine import Engine
 
     torch.set_num_threads(1)  # see the engine: results would depend on which thread gets which row
     model = AutoModelForCausalLM.from_pretrained(

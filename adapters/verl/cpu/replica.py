@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ray
-from dataflex_events.adapters.verl.cpu.protocol import ServerSettings
-from dataflex_events.adapters.verl.cpu.server import RolloutServer
 from verl.utils.fs import copy_to_local
 from verl.workers.rollout.replica import RolloutReplica
+
+from dataflex_events.adapters.verl.cpu.protocol import ServerSettings
+from dataflex_events.adapters.verl.cpu.server import RolloutServer
 
 
 def server_name(replica_rank: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+
 from dataflex_events.adapters.verl.cpu.generation import SamplingParams
 
 GREEDY_BELOW = 1e-6

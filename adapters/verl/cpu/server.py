@@ -18,6 +18,7 @@ from dataflex_events.adapters.verl.cpu.protocol import Output, ServerSettings, l
 
 if TYPE_CHECKING:
     import torch
+
     from dataflex_events.adapters.verl.cpu.engine import Engine
 
 SETTLE_SECONDS = 0.01

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+
 from dataflex_events.adapters.verl.cpu.engine import Engine
 from dataflex_events.adapters.verl.cpu.generation import Draw, Generation, SamplingParams, uniforms
 from dataflex_events.adapters.verl.cpu.tasks import SETTLED, Question, wrong_answer

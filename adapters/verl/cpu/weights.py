@@ -7,9 +7,10 @@ from typing import Any
 
 import ray
 import torch
-from dataflex_events.adapters.verl.cpu.replica import server_name
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.utils import ensure_async_iterator
+
+from dataflex_events.adapters.verl.cpu.replica import server_name
 
 
 class WeightSender(BaseRollout):
