@@ -44,9 +44,8 @@ class OwnTrainer:
 class Workers:
     """Remembers what it was sent."""
 
-    _dispatch_info = {"actor": list(range(RANKS))}
-
     def __init__(self) -> None:
+        self._dispatch_info = {"actor": list(range(RANKS))}
         self.sent: list[dict[str, Any]] = []
 
     def update_actor(self, batch: KVBatchMeta) -> None:

@@ -113,6 +113,7 @@ def test_labs_are_kept_in_the_users_cache(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert default_root() == tmp_path / ".cache" / "dataflex-verl"
 
 
+@pytest.mark.verl
 def test_verl_accepts_the_overrides(made: Lab) -> None:
     from hydra import compose, initialize_config_module
 

@@ -32,6 +32,7 @@ def fill(buffer: Any, uids: list[str], steps: list[int], rng: random.Random) -> 
     buffer.partitions["train"].update({key: {"key": key} for key in keys})
 
 
+@pytest.mark.verl
 def test_rows_come_in_the_order_of_the_draw_then_session_then_output(buffer: Any) -> None:
     uids = ["c-3", "a-1", "b-2"]
     fill(buffer, uids, [1, 1, 1], random.Random(0))
@@ -43,6 +44,7 @@ def test_rows_come_in_the_order_of_the_draw_then_session_then_output(buffer: Any
     assert steps == dict.fromkeys(uids, 1)
 
 
+@pytest.mark.verl
 def test_older_prompts_first_and_only_those_that_are_ready(buffer: Any) -> None:
     fill(buffer, ["new", "late", "old", "older"], [7, 5, 5, 4], random.Random(1))
     selected, snapshot, _ = buffer._select_prompt_uids("train", {"new", "old", "older"}, 2)
@@ -53,10 +55,12 @@ def test_older_prompts_first_and_only_those_that_are_ready(buffer: Any) -> None:
     }
 
 
+@pytest.mark.verl
 def test_the_buffer_looks_often(buffer: Any) -> None:
     assert buffer.poll_interval == POLL_SECONDS
 
 
+@pytest.mark.verl
 def test_draws_of_one_row_are_numbered_once_each() -> None:
     from dataflex_events.adapters.verl.cpu.agent_loop import RepeatCounter
 
@@ -81,6 +85,7 @@ def test_router_takes_the_least_busy_server() -> None:
         router.acquire_server("r5")
 
 
+@pytest.mark.verl
 def test_router_answers_everything_that_verls_does() -> None:
     from verl.workers.rollout.router import GlobalRequestLoadBalancer
 

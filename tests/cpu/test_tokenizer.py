@@ -57,6 +57,7 @@ def test_prompts_fit_and_contain_no_role_name_by_accident(loaded: Any) -> None:
             assert sum(token in roles for token in ids) == 2, "user and assistant"
 
 
+@pytest.mark.verl
 def test_prompts_of_the_warm_up_are_those_of_verl(loaded: Any) -> None:
     from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 

@@ -26,19 +26,19 @@ def loss(request: pytest.FixtureRequest) -> str:
 def plain(loss: str, drop_runs: Runs) -> Step:
     """The batch without a selector: nothing is kept back in the first step of this run."""
     (case,) = (case for case in CASES if (case.loss, case.mini_batches, case.ranks) == (loss, 1, 1))
-    return drop_runs(case)[1][0]
+    return drop_runs.steps(case)[0]
 
 
 @pytest.fixture(scope="module")
 def dropped(loss: str, drop_runs: Runs) -> Step:
     """The batch with `apply: drop`."""
-    return drop_runs(Case((BAND,), loss=loss))[1][0]
+    return drop_runs.steps(Case((BAND,), loss=loss))[0]
 
 
 @pytest.fixture(scope="module")
 def weighted(loss: str, drop_runs: Runs) -> Step:
     """The batch with `apply: weight`."""
-    return drop_runs(Case((BAND_AS_WEIGHT,), loss=loss))[1][0]
+    return drop_runs.steps(Case((BAND_AS_WEIGHT,), loss=loss))[0]
 
 
 def informative(step: Step) -> list[Row]:

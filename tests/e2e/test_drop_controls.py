@@ -24,20 +24,20 @@ CASE = Case(
 @pytest.fixture(scope="module")
 def run(drop_runs: Runs) -> Run:
     """A run whose last step does not take dropped rows out of TransferQueue."""
-    return drop_runs(CASE)[0]
+    return drop_runs.run(CASE)
 
 
 @pytest.fixture(scope="module")
 def steps(drop_runs: Runs) -> list[Step]:
     """Its steps but the last, which stopped it."""
-    return drop_runs(CASE)[1]
+    return drop_runs.steps(CASE)
 
 
 @pytest.fixture(scope="module")
 def deviations(steps: list[Step]) -> list[float]:
-    """Largest relative deviation of a gradient from plain GRPO on the kept rows, by step."""
+    """Largest relative deviation of a gradient from plain GRPO on the kept rows, by step, as far as there are rows."""
     hand = PlainGrpo(initial_model(), CASE.loss)
-    return [max(update.gradient for update in step) for step in replay(steps, hand, follow=True)]
+    return [max(update.gradient for update in step) for step in replay(steps[:UNDEALT], hand, follow=True)]
 
 
 def least_share(step: Step) -> int:
@@ -69,6 +69,5 @@ def test_without_dealing_a_mini_batch_is_padding_only(steps: list[Step]) -> None
 
 
 def test_dropped_rows_that_stay_in_transfer_queue_stop_the_run(run: Run, steps: list[Step]) -> None:
-    run.failed()
     assert len(steps) == len(CASE.sizes) - 1
     assert "VerificationError: 69 dropped rows are still in TransferQueue" in run.log

@@ -6,6 +6,8 @@ the worker would undo that padding was dealt evenly.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from droplab import UNEVEN, Case, Runs
 from dropstory import Step, expected_kept, initial_model, real, replay
@@ -39,7 +41,7 @@ CASE = Case(
 @pytest.fixture(scope="module")
 def steps(drop_runs: Runs) -> list[Step]:
     """Steps that keep 91, 21, 7 and all rows, on two ranks with two mini-batches."""
-    return drop_runs(CASE)[1]
+    return drop_runs.steps(CASE)
 
 
 def test_workers_get_exactly_the_kept_rows(steps: list[Step]) -> None:
@@ -64,12 +66,13 @@ def test_shuffling_does_not_undo_the_dealing(steps: list[Step]) -> None:
 
 
 def test_rows_are_shuffled(steps: list[Step]) -> None:
-    for step in steps[:3]:
-        place = {row.key: number for number, row in enumerate(step.generated)}
-        for rank in (0, 1):
-            calls = [call for update in step.updates for call in update.calls if call["rank"] == rank]
-            order = [place[step.find(call, i).key] for call in calls for i in real(call)]
-            assert order != sorted(order)
+    step = steps[0]
+    place = {row.key: number for number, row in enumerate(step.generated)}
+    for rank in (0, 1):
+        calls = [call for update in step.updates for call in update.calls if call["rank"] == rank]
+        order = [place[step.find(call, i).key] for call in calls for i in real(call)]
+        ascending = sum(a < b for a, b in pairwise(order)) / len(order)
+        assert ascending < 0.75, "rows that are not shuffled come in the order of the draw"
 
 
 def test_the_update_is_plain_grpo_with_kl_on_the_kept_rows(steps: list[Step]) -> None:

@@ -26,13 +26,13 @@ CASE = Case(
 @pytest.fixture(scope="module")
 def run(drop_runs: Runs) -> Run:
     """Two steps; in the first one sessions fail and at most five sessions of each group are kept."""
-    return drop_runs(CASE)[0]
+    return drop_runs.run(CASE)
 
 
 @pytest.fixture(scope="module")
 def steps(drop_runs: Runs) -> list[Step]:
     """Its steps."""
-    return drop_runs(CASE)[1]
+    return drop_runs.steps(CASE)
 
 
 @pytest.fixture(scope="module")

@@ -32,13 +32,13 @@ def case(request: pytest.FixtureRequest) -> Case:
 @pytest.fixture(scope="module")
 def run(case: Case, drop_runs: Runs) -> Run:
     """The run of the case."""
-    return drop_runs(case)[0]
+    return drop_runs.run(case)
 
 
 @pytest.fixture(scope="module")
 def steps(case: Case, drop_runs: Runs) -> list[Step]:
     """The steps of the case."""
-    return drop_runs(case)[1]
+    return drop_runs.steps(case)
 
 
 def test_workers_get_exactly_the_kept_rows(case: Case, steps: list[Step]) -> None:

@@ -122,15 +122,20 @@ class Runs:
     """Makes every run once, however many tests look at it."""
 
     folder: Path
-    _done: dict[Case, tuple[Run, list[Step]]] = field(default_factory=dict)
+    _runs: dict[Case, Run] = field(default_factory=dict)
+    _steps: dict[Case, list[Step]] = field(default_factory=dict)
 
-    def __call__(self, case: Case) -> tuple[Run, list[Step]]:
-        """The run of a case, and its steps where it recorded them."""
-        if case not in self._done:
-            folder = self.folder / f"run{len(self._done)}"
+    def run(self, case: Case) -> Run:
+        """The run of a case. It ended as it should."""
+        if case not in self._runs:
+            folder = self.folder / f"run{len(self._runs)}"
             folder.mkdir()
-            run = case.run(folder)
-            if not case.fails:
-                run.succeeded()
-            self._done[case] = run, read(run) if case.probe else []
-        return self._done[case]
+            self._runs[case] = case.run(folder)
+        run = self._runs[case]
+        return run.failed() if case.fails else run.succeeded()
+
+    def steps(self, case: Case) -> list[Step]:
+        """The steps of a case."""
+        if case not in self._steps:
+            self._steps[case] = read(self.run(case))
+        return self._steps[case]

@@ -89,7 +89,7 @@ def read(run: Run) -> list[Step]:
     # A step that stopped the run did not get to its end.
     for generated, left, metrics in zip(run.records("generated"), run.records("left"), run.metrics, strict=False):
         rows, index = _rows(generated)
-        uids = {row.uid for row in rows}
+        uids = {key.rsplit("_", 2)[0] for key in left["tags"]}  # of padding rows too
         own = [update for update in updates if uids & set(update.calls[0]["uid"])]
         steps.append(Step(rows, index, left["tags"], own, metrics))
     assert sum(len(step.updates) for step in steps) == len(updates), "an update trained rows of several steps"

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 CLIP, CLIP_DUAL, MAX_NORM = 0.2, 3.0, 1.0
+KL_MOST = 10.0  # of a token: verl's `low_var_kl` is cut there, and has no gradient beyond
 ADAMW = {"lr": 4e-4, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01}
 
 
@@ -124,7 +125,7 @@ class PlainGrpo:
                 losses = losses.clamp(max=-a * CLIP_DUAL)
             if reference:
                 gap = reference[row.key][mask] - new
-                losses = losses + self.kl * (gap.exp() - gap - 1)
+                losses = losses + self.kl * (gap.exp() - gap - 1).clamp(max=KL_MOST)
             total = total + (losses.sum() if self.loss == "token-mean" else losses.mean())
         self.model.zero_grad()
         (total / divisor).backward()

@@ -13,6 +13,7 @@ from uuid import uuid4
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 from verl.utils.profiler import simple_timer
 
+from dataflex_events.adapters.verl.cpu.batched_client import batch_requests
 from dataflex_events.adapters.verl.cpu.generation import Draw
 
 _REMEMBERED_ROWS = 65536
@@ -58,7 +59,7 @@ class RepeatableSingleTurn(AgentLoopBase):
         )
         timing: dict[str, float] = {}
         with simple_timer("generate_sequences", timing):
-            answer = await self.server_manager.generate(
+            answer = await batch_requests(self.server_manager).generate(
                 request_id=uuid4().hex, prompt_ids=prompt_ids, sampling_params=sampling_params, draw=draw
             )
         limit = self.rollout_config.response_length

@@ -34,6 +34,16 @@ class Router:
         if self._in_flight.get(server_id, 0) > 0:
             self._in_flight[server_id] -= 1
 
+    def acquire_servers(self, count: int) -> list[tuple[str, Any]]:
+        """`acquire_server` for several requests."""
+        return [self.acquire_server("") for _ in range(count)]
+
+    def release_servers(self, counts: dict[str, int]) -> None:
+        """`release_server` for several requests: server name -> how many."""
+        for name, count in counts.items():
+            if name in self._in_flight:
+                self._in_flight[name] = max(0, self._in_flight[name] - count)
+
     def require_acquire_fields(self) -> list[str]:
         return []
 

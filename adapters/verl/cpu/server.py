@@ -111,6 +111,10 @@ class RolloutServer:
         self._work.set()
         return await request.answer
 
+    async def generate_many(self, requests: Sequence[dict[str, Any]]) -> list[Output | BaseException]:
+        """`generate` for several requests in one message; each is a dictionary of its arguments."""
+        return await asyncio.gather(*(self.generate(**request) for request in requests), return_exceptions=True)
+
     def _number(self, prompt: list[int]) -> Draw:
         """Identity of a request that came without one: the set of responses can be repeated, their order cannot."""
         session = self._anonymous[tuple(prompt)]
