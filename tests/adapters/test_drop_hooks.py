@@ -13,6 +13,7 @@ from transfer_queue.metadata import KVBatchMeta
 
 from dataflex_events import EventBus, RolloutDone, RunFacts, StepDriver
 from dataflex_events.adapters.verl.trainer import DataflexMixin, _Step
+from dataflex_events.errors import DataflexError, VerificationError
 
 RANKS, OWN_MULTIPLE = 2, 16
 
@@ -71,7 +72,7 @@ class Trainer(DataflexMixin, OwnTrainer):
         roles = {"actor": settings, "rollout": rollout, "ref": rollout}
         self.config = OmegaConf.create({"data": {"train_batch_size": 4}, "actor_rollout_ref": roles})
         self.queue, self.actor_rollout_wg = queue, Workers()
-        self.global_steps, self.local_trigger_step = 1, 0
+        self.global_steps, self.local_trigger_step, self.use_critic = 1, 0, False
         self._now, self._last_verified = _Step(), {}
         self._plan = SimpleNamespace(settings=SimpleNamespace(verify_every=1))
         bus = EventBus()
@@ -130,6 +131,21 @@ def test_a_step_without_a_drop_is_that_of_verl(queue: FakeQueue, keep: list[int]
     assert "dataflex/verified" not in trainer._now.metrics
 
 
+@pytest.mark.parametrize("keep", [None, [0, 1, 2, 5, 6, 9, 15]], ids=["all", "some"])
+def test_every_epoch_counts_as_optimizer_steps(queue: FakeQueue, keep: list[int] | None) -> None:
+    trainer = Trainer(queue, keep, ppo_epochs=3)
+    trainer.run()
+    assert trainer._now.metrics["dataflex/optimizer_steps"] == 6
+
+
+def test_a_critic_cannot_follow_a_drop(queue: FakeQueue) -> None:
+    trainer = Trainer(queue, keep=[0, 1])
+    trainer.use_critic = True
+    with pytest.raises(DataflexError, match="a handler drops rows, but this run trains a critic"):
+        trainer.run()
+    assert len(queue.rows) == 16
+
+
 def test_dropped_rows_are_cleared(queue: FakeQueue) -> None:
     trainer = Trainer(queue, keep=[0, 3])
     trainer._balance_batch(queue.meta(), {})
@@ -170,7 +186,7 @@ def test_micro_batches_divide_at_every_stage(queue: FakeQueue) -> None:
 def test_dropped_rows_still_in_the_queue_stop_the_update(queue: FakeQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = Trainer(queue, keep=[0, 1])
     monkeypatch.setattr("transfer_queue.kv_clear", lambda **_: None)
-    with pytest.raises(Exception, match="14 dropped rows are still in TransferQueue"):
+    with pytest.raises(VerificationError, match="14 dropped rows are still in TransferQueue"):
         trainer.run()
     assert trainer.actor_rollout_wg.sent == []
 

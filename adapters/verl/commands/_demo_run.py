@@ -51,7 +51,7 @@ def train(lab: Lab, out: Path, steps: int, overrides: Sequence[str], on_step: Ca
     Raises:
         DataflexError: The folder holds something else.
     """
-    _prepare(out)
+    prepare(out)
     environment = os.environ | lab_environment()
     environment |= {"VERL_FILE_LOGGER_PATH": str(out / METRICS), "TENSORBOARD_DIR": str(out / TENSORBOARD)}
     command = [sys.executable, "-m", "verl.trainer.main_ppo", *lab_overrides(lab), *_settings(out, steps), *overrides]
@@ -95,7 +95,12 @@ def _as_overrides(block: dict[str, Any]) -> list[str]:
     return [mode, *(f"+dataflex.{key}={text(value)}" for key, value in block["dataflex"].items())]
 
 
-def _prepare(out: Path) -> None:
+def prepare(out: Path) -> None:
+    """Make the folder, without the logs of an earlier demo.
+
+    Raises:
+        DataflexError: There is something else of that name.
+    """
     if out.exists() and not out.is_dir():
         raise DataflexError(f"{out} is not a folder")
     stale = [out / LOG, out / METRICS, *(out / TENSORBOARD).rglob("events.out.tfevents.*")]
