@@ -35,7 +35,7 @@ def dataflex_block(config: DictConfig) -> Mapping[str, Any] | None:
     block = config.get(ROOT)
     if block is None:
         return None
-    plain = OmegaConf.to_container(block, resolve=True) if OmegaConf.is_config(block) else block
+    plain: Any = OmegaConf.to_container(block, resolve=True) if OmegaConf.is_config(block) else block
     return plain if isinstance(plain, Mapping) else {ROOT: plain}
 
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -31,6 +31,11 @@ from dataflex_events.driver import StepDriver
 from dataflex_events.errors import DataflexError
 from dataflex_events.events import StepId
 
+if TYPE_CHECKING:
+    from verl.trainer.ppo.v1.trainer_base import PPOTrainer as _Trainer
+else:
+    _Trainer = object  # verl's own comes behind the mixin
+
 logger = logging.getLogger("dataflex")
 
 
@@ -46,7 +51,7 @@ class _Step:
         self.metrics: dict[str, float] = {}
 
 
-class DataflexMixin:
+class DataflexMixin(_Trainer):
     """Goes in front of a verl trainer. Without a `dataflex:` block it changes nothing."""
 
     base_mode: ClassVar[str]
@@ -101,7 +106,7 @@ class DataflexMixin:
         if self._driver is None:
             return super()._balance_batch(batch, metrics, *args, **kwargs)
         with self._driver.timed():
-            batch = self._select(batch)
+            batch = self._select(batch, self._driver)
         batch = super()._balance_batch(batch, metrics, *args, **kwargs)
         padding = is_padding(batch)
         shape = self._now.shape
@@ -114,8 +119,8 @@ class DataflexMixin:
         }
         return batch
 
-    def _select(self, batch: KVBatchMeta) -> KVBatchMeta:
-        now, driver = self._now, self._driver
+    def _select(self, batch: KVBatchMeta, driver: StepDriver) -> KVBatchMeta:
+        now = self._now
         now.generated = now.kept = list(batch.keys)
         fields = driver.rollout_fields
         if not fields:
@@ -178,11 +183,11 @@ class DataflexMixin:
         batch = super()._compute_advantage(batch, metrics)
         if self._driver is not None:
             with self._driver.timed():
-                self._weigh(batch)
+                self._weigh(batch, self._driver)
         return batch
 
-    def _weigh(self, batch: KVBatchMeta) -> None:
-        now, driver = self._now, self._driver
+    def _weigh(self, batch: KVBatchMeta, driver: StepDriver) -> None:
+        now = self._now
         position = {key: row for row, key in enumerate(now.generated)}
         rows = torch.tensor([position[key] for key in batch.keys if key in position], dtype=torch.int64)
         weights = driver.advantage_computed(self._step_id(), read_batch(batch, driver.update_fields), rows)
@@ -227,12 +232,12 @@ class DataflexMixin:
                 batch.extra_info["micro_batch_size_per_gpu"] = micro
         effects = {"weights": now.weights is not None, "rows": bool(now.dropped)}
         due = [name for name, applied in effects.items() if applied and self._verification_due(name)]
-        if due:
+        if due and self._driver is not None:
             with self._driver.timed():
                 ranks = max(self.actor_rollout_wg._dispatch_info["actor"]) + 1
                 verify(batch, ranks, now.weights, now.kept, now.dropped)
             now.metrics["dataflex/verified"] = 1.0
-            self._last_verified |= dict.fromkeys(due, self.global_steps)
+            self._last_verified.update((name, self.global_steps) for name in due)
 
     def _verification_due(self, effect: str) -> bool:
         last, every = self._last_verified.get(effect), self._plan.settings.verify_every
