@@ -8,8 +8,10 @@ NAME may also be the import string `module:Class` of a component of your own.
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import shutil
+import sys
 import textwrap
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
@@ -68,6 +70,8 @@ def page(name: str) -> str:
     from dataflex_events import registry
 
     if ":" in name:
+        if os.getcwd() not in sys.path:  # as `python -m` has it, which is how verl is run
+            sys.path.insert(0, os.getcwd())
         component = registry.import_object(name)
         kind = registry.kind_of(component)
         return _page(kind, registry.Entry(component, name), {})

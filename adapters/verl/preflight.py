@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -12,6 +14,8 @@ from dataflex_events.adapters.verl.plugin import TRAINERS
 from dataflex_events.config import ROOT
 from dataflex_events.errors import ConfigError, ConfigIssue, nearest
 from dataflex_events.plan import Plan, examine
+
+logger = logging.getLogger("dataflex")
 
 # Policy losses that do not read the column through which weights reach the loss, or read it differently.
 UNWEIGHTED_LOSSES = ("bypass_mode", "geo_mean")
@@ -26,17 +30,33 @@ def checking(validate_config: Callable[..., None]) -> Callable[..., None]:
         block = dataflex_block(config)
         if block is not None:
             plan_for(config, block)
+        elif config.trainer.v1.trainer_mode in TRAINERS:
+            _missing_block(config)
 
     return check
 
 
-def dataflex_block(config: DictConfig) -> Mapping[str, Any] | None:
+def dataflex_block(config: DictConfig) -> Any:
     """The `dataflex:` block as plain values, or None if there is none."""
     block = config.get(ROOT)
-    if block is None:
-        return None
-    plain: Any = OmegaConf.to_container(block, resolve=True) if OmegaConf.is_config(block) else block
-    return plain if isinstance(plain, Mapping) else {ROOT: plain}
+    return OmegaConf.to_container(block, resolve=True) if OmegaConf.is_config(block) else block
+
+
+def _missing_block(config: DictConfig) -> None:
+    """Our trainer without a block trains as verl's own does, which may not be what the user meant."""
+    misplaced = [
+        f"{parent}.{ROOT}"
+        for parent, child in config.items_ex(resolve=False)
+        if OmegaConf.is_dict(child) and ROOT in child
+    ]
+    misspelt = get_close_matches(ROOT, [str(key) for key in config], n=1, cutoff=0.8)
+    issues = [ConfigIssue(f"{key}.{ROOT}", f"the block belongs at the top level, as `{ROOT}`") for key in parents]
+    issues += [ConfigIssue(key, f"unknown key (did you mean {ROOT!r}?)") for key in misspelt]
+    if issues:
+        raise ConfigError(issues)
+    logger.warning(
+        "trainer_mode=%s without a `%s:` block: this is verl's own training", config.trainer.v1.trainer_mode, ROOT
+    )
 
 
 def plan_for(config: DictConfig, block: Mapping[str, Any]) -> Plan:

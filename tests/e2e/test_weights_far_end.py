@@ -22,7 +22,7 @@ from labrun import PADDED, Run, run_verl
 pytestmark = pytest.mark.e2e
 
 # One policy of rows and one handler of tokens, which multiply.
-TEMPERATURE = 0.5
+TEMPERATURE = 1.0
 WEIGHTS = [
     "trainer.v1.trainer_mode=dataflex_sync",
     "+dataflex.mechanism=reweight",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from labrun import Run
 
@@ -39,7 +40,7 @@ def received_rows(run: Run) -> list[Row]:
     return [row for call in run.records("loss") for row in rows_of(call)]
 
 
-def rows_of(call: Mapping[str, object]) -> list[Row]:
+def rows_of(call: Mapping[str, Any]) -> list[Row]:
     """The rows of one call of the loss: one micro-batch."""
     columns = {name: [row.tolist() for row in call[name]] for name in _TOKEN_COLUMNS if name in call}
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,22 +41,18 @@ def train(lab: Lab, out: Path, steps: int, overrides: Sequence[str], on_step: Ca
 
     Args:
         lab: What to train on.
-        out: Folder for its logs. Logs of an earlier demo there are replaced.
+        out: Folder for its logs, made by `prepare`.
         steps: Training steps.
         overrides: Further Hydra overrides.
         on_step: Receives the metrics of each step and validation as they appear.
 
     Returns:
         verl's exit status.
-
-    Raises:
-        DataflexError: The folder holds something else.
     """
-    prepare(out)
     environment = os.environ | lab_environment()
     environment |= {"VERL_FILE_LOGGER_PATH": str(out / METRICS), "TENSORBOARD_DIR": str(out / TENSORBOARD)}
     command = [sys.executable, "-m", "verl.trainer.main_ppo", *lab_overrides(lab), *_settings(out, steps), *overrides]
-    with (out / LOG).open("w") as log:
+    with (out / LOG).open("w") as log, _ended_by_signals():
         process = subprocess.Popen(
             command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
         )
@@ -101,12 +98,12 @@ def prepare(out: Path) -> None:
     Raises:
         DataflexError: There is something else of that name.
     """
-    if out.exists() and not out.is_dir():
-        raise DataflexError(f"{out} is not a folder")
-    stale = [out / LOG, out / METRICS, *(out / TENSORBOARD).rglob("events.out.tfevents.*")]
-    for file in stale:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise DataflexError(f"{out} is not a folder, and none can be made there") from error
+    for file in (out / LOG, out / METRICS, *(out / TENSORBOARD).rglob("events.out.tfevents.*")):
         file.unlink(missing_ok=True)
-    out.mkdir(parents=True, exist_ok=True)
 
 
 def _follow(metrics: Path, process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
@@ -122,6 +119,21 @@ def _follow(metrics: Path, process: subprocess.Popen[bytes]) -> Iterator[dict[st
         if ended:
             return
         time.sleep(0.2)
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Turn the signals that would end this process at once into an exception, so that the run is ended as well."""
+
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -16,7 +16,7 @@ HELP = "train a tiny model with verl on this machine's CPU, with Select and Rewe
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("--steps", type=int, default=24, help="training steps (default: %(default)s)")
+    parser.add_argument("--steps", type=_count, default=24, help="training steps (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder for logs (default: %(default)s)")
     parser.add_argument("overrides", nargs="*", help="further Hydra overrides for verl, e.g. data.seed=1")
 
@@ -24,15 +24,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Build the lab, train, and print a summary."""
     from dataflex_events.adapters.verl.commands import _demo_report as report
-    from dataflex_events.adapters.verl.commands._demo_run import BLOCK, train
+    from dataflex_events.adapters.verl.commands._demo_run import BLOCK, prepare, train
     from dataflex_events.adapters.verl.cpu.lab import build_lab
 
+    out = args.out.resolve()
+    prepare(out)
     lab = build_lab()
     print(report.introduction(lab, BLOCK, args.steps), flush=True)
-    out = args.out.resolve()
     code = train(lab, out, args.steps, args.overrides, on_step=report.print_step)
     if code:
         print(report.failure(out, code), file=sys.stderr)
         return code
     print(report.summary(out))
     return 0
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of steps")
+    return count
