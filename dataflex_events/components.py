@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cache
@@ -66,6 +67,10 @@ class Scorer(Handler):
 
     per: ClassVar[Scope] = "row"
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        _check_signature(cls, "score", "batch")
+
     @abstractmethod
     def score(self, batch: Batch) -> Tensor:
         """Score a batch.
@@ -84,6 +89,10 @@ class Reweighter(Handler):
 
     normalize: ClassVar[Normalize] = "auto"
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        _check_signature(cls, "weigh", "scores, batch")
+
     @abstractmethod
     def weigh(self, scores: Tensor, batch: Batch) -> Tensor:
         """Weights for a batch.
@@ -100,6 +109,10 @@ class Reweighter(Handler):
 class Selector(Handler):
     """Turns scores into the choice which rows to train on."""
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        _check_signature(cls, "select", "scores, batch")
+
     @abstractmethod
     def select(self, scores: Tensor, batch: Batch) -> Tensor:
         """Choose rows.
@@ -115,6 +128,14 @@ class Selector(Handler):
 
 class Observer(Handler):
     """Watches: its methods are marked with `@on`. It logs, records or checks, and never proposes anything."""
+
+
+def _check_signature(component: type, method: str, arguments: str) -> None:
+    """Refuse a method that cannot be called as it will be, when its class is made and not in the middle of a run."""
+    try:
+        inspect.signature(getattr(component, method)).bind(None, *arguments.split(", "))
+    except TypeError as error:
+        raise TypeError(f"{component.__name__}.{method} must take the arguments ({arguments})") from error
 
 
 @cache

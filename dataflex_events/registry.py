@@ -136,7 +136,7 @@ def import_object(path: str) -> Any:
         raise DataflexError(f"{path!r} is not an import string of the form 'module:attribute'")
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise DataflexError(f"cannot import {module_name!r}: {type(error).__name__}: {error}") from error
     target: Any = module
     for part in attribute.split("."):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import warnings
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any
@@ -19,6 +20,8 @@ logger = logging.getLogger("dataflex")
 
 # Policy losses that do not read the column through which weights reach the loss, or read it differently.
 UNWEIGHTED_LOSSES = ("bypass_mode", "geo_mean")
+# Those that multiply it in, token by token.
+WEIGHTED_LOSSES = ("vanilla", "dppo_tv", "dppo_kl", "gspo", "sapo", "gpg", "clip_cov", "kl_cov", "cispo", "dro")
 
 
 def checking(validate_config: Callable[..., None]) -> Callable[..., None]:
@@ -86,13 +89,20 @@ def _loss_issues(config: DictConfig, plan: Plan) -> list[ConfigIssue]:
     if plan.weighs and loss in UNWEIGHTED_LOSSES:
         path = "actor_rollout_ref.actor.policy_loss.loss_mode"
         return [ConfigIssue(path, f"{loss!r} does not apply weights token by token; use another loss, e.g. 'vanilla'")]
+    if plan.weighs and loss not in WEIGHTED_LOSSES:
+        logger.warning("the policy loss %r is not one of verl's: nobody knows whether it applies weights", loss)
     return []
 
 
 def _drop_issues(config: DictConfig, plan: Plan) -> list[ConfigIssue]:
     from verl.trainer.ppo.utils import need_critic  # needs the module whose import brought us here
 
-    if plan.drops and need_critic(config):
+    if not plan.drops:
+        return []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it says once more what verl has just said
+        critic = need_critic(config)
+    if critic:
         message = "this run trains a critic, for which rows cannot be dropped; give the policy `apply: weight`"
-        return [ConfigIssue(f"{ROOT}.apply", message)]
+        return [ConfigIssue("algorithm.adv_estimator", message)]
     return []

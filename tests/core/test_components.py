@@ -4,8 +4,9 @@ from typing import Annotated, Any, ClassVar, Literal
 import pydantic
 import pytest
 from pydantic import Field
+from torch import Tensor
 
-from dataflex_events import FieldError, Observer, Reweighter, Scorer, Selector
+from dataflex_events import Batch, FieldError, Observer, Reweighter, Scorer, Selector
 from dataflex_events.components import check_parameters, parameters
 
 
@@ -123,3 +124,17 @@ def test_fields_may_depend_on_a_parameter():
             return (self.signal,)
 
     assert Chooses(signal="entropy").fields == ("entropy",)
+
+
+def test_a_method_that_cannot_be_called_is_refused_when_its_class_is_made() -> None:
+    with pytest.raises(TypeError, match=r"^Wide\.score must take the arguments \(batch\)$"):
+
+        class Wide(Scorer):
+            def score(self, batch: Batch, extra: int) -> Tensor:  # type: ignore[override]
+                return batch["reward"]
+
+    with pytest.raises(TypeError, match=r"^Narrow\.select must take the arguments \(scores, batch\)$"):
+
+        class Narrow(Selector):
+            def select(self, scores: Tensor) -> Tensor:  # type: ignore[override]
+                return scores > 0

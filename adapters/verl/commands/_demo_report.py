@@ -78,9 +78,8 @@ def summary(out: Path) -> str:
         mean = _mean(step["dataflex/weight_mean"] for step in weighed)
         lines.append(f"token weights          {low:.2f} to {high:.2f}, mean {mean:.2f}")
     verified = sum(step.get("dataflex/verified", 0) for step in steps)
-    lines.append(
-        f"verified               {verified:.0f} times: what the workers get was read back and is what was decided"
-    )
+    if verified:
+        lines.append(f"verified               {verified:.0f} times: the workers' batch was read back and compared")
     lines += [
         "",
         f"TensorBoard            tensorboard --logdir {out / TENSORBOARD}",
