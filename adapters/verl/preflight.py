@@ -103,6 +103,6 @@ def _drop_issues(config: DictConfig, plan: Plan) -> list[ConfigIssue]:
         warnings.simplefilter("ignore")  # it says once more what verl has just said
         critic = need_critic(config)
     if critic:
-        message = "this run trains a critic, for which rows cannot be dropped; give the policy `apply: weight`"
+        message = "this run trains a critic, so rows cannot be dropped; give the policy `apply: weight`"
         return [ConfigIssue("algorithm.adv_estimator", message)]
     return []

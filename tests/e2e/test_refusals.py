@@ -39,7 +39,7 @@ REFUSED: dict[str, tuple[list[str], str]] = {
     ),
     "critic": (
         [SYNC, SELECT, *CRITIC],
-        "algorithm.adv_estimator: this run trains a critic, for which rows cannot be dropped; give the policy `apply: weight`",
+        "algorithm.adv_estimator: this run trains a critic, so rows cannot be dropped; give the policy `apply: weight`",
     ),
     "loss": (
         [SYNC, REWEIGHT, "actor_rollout_ref.actor.policy_loss.loss_mode=geo_mean"],
