@@ -29,8 +29,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out single tests that start Ray or verl, where verl is not installed."""
+    """Make whole verl runs one at a time, also under pytest-xdist: each uses more than one core.
+
+    Leave out single tests that start Ray or verl, where verl is not installed.
+    """
+    if config.pluginmanager.hasplugin("xdist"):
+        for item in items:
+            if item.get_closest_marker("e2e"):
+                item.add_marker(pytest.mark.xdist_group("verl"))
     if HAS_VERL:
         return
     heavy = [item for item in items if any(item.get_closest_marker(name) for name in HEAVY)]

@@ -23,8 +23,9 @@ UNEVEN = (8, 8, 5, 3, 0, 8, 1, 7, 2, 8, 0, 6, 4, 8, 3, 2, 5, 0, 7, 7)
 """Sessions to keep of each group: whole, partial and empty groups, one that would be left with a single session. 91
 rows stay, which divide neither into two nor into four parts."""
 
-PAIR = (0,) * 5 + (2,) + (0,) * 14
-"""Two rows of one group: fewer than mini-batches times ranks."""
+PAIR = (0,) * 4 + (2,) + (0,) * 15
+"""Two rows of one group: fewer than mini-batches times ranks. The task of this group has no likely answer: two equal
+responses with opposite advantages would have no gradient."""
 
 NOTHING = (0,) * PROMPTS
 
