@@ -47,7 +47,7 @@ def dataflex_block(config: DictConfig) -> Any:
 
 def _missing_block(config: DictConfig) -> None:
     """Our trainer without a block trains as verl's own does, which may not be what the user meant."""
-    parents = [key for key, child in config.items_ex(resolve=False) if OmegaConf.is_dict(child) and ROOT in child]
+    parents = [str(key) for key, child in config.items_ex(resolve=False) if OmegaConf.is_dict(child) and ROOT in child]
     misspelt = get_close_matches(ROOT, [str(key) for key in config], n=1, cutoff=0.8)
     issues = [ConfigIssue(f"{key}.{ROOT}", f"the block belongs at the top level, as `{ROOT}`") for key in parents]
     issues += [ConfigIssue(key, f"unknown key (did you mean {ROOT!r}?)") for key in misspelt]
