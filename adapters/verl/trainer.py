@@ -30,6 +30,7 @@ from dataflex_events.adapters.verl.weights import write_weights
 from dataflex_events.driver import StepDriver
 from dataflex_events.errors import DataflexError
 from dataflex_events.events import StepId
+from dataflex_events.plan import Plan
 
 if TYPE_CHECKING:
     from verl.trainer.ppo.v1.trainer_base import PPOTrainer as _Trainer
@@ -65,12 +66,16 @@ class DataflexMixin(_Trainer):
         self._driver: StepDriver | None = None
         self._now = _Step()
         if plan is not None:
-            self._plan = plan
-            self._driver = StepDriver(plan.bus(), run_facts(config))
-            self._last_verified: dict[str, int] = {}
+            self._use(plan, config)
             names = ", ".join(policy.name for policy in plan.policies) or "none"
             logger.warning("dataflex-verl %s is active, policies: %s", version("dataflex-verl"), names)
         super().__init__(config)
+
+    def _use(self, plan: Plan, config: DictConfig) -> None:
+        """Set up everything that a block names."""
+        self._plan = plan
+        self._driver = StepDriver(plan.bus(), run_facts(config))
+        self._last_verified: dict[str, int] = {}
 
     # ------------------------------------------------------------------ the run
 
