@@ -19,7 +19,7 @@ import blinker
 from dataflex_events._current import running
 from dataflex_events.errors import DataflexError, HandlerError
 from dataflex_events.events import Event, RolloutDone, batches_of, event_name
-from dataflex_events.fields import FIELDS
+from dataflex_events.fields import moment
 from dataflex_events.marks import check_callable, check_event_type, check_fields, marked, name_of
 
 E = TypeVar("E", bound=Event)
@@ -241,7 +241,7 @@ class EventBus:
         readers = (sub for sub in self._subscriptions if event_type in batches_of(sub.reads_at))
         wanted = frozenset[str]().union(*(sub.fields for sub in readers))
         if event_type is RolloutDone:  # who listens to later events too may want what is not there yet
-            wanted = frozenset(name for name in wanted if FIELDS[name] == "rollout_done")
+            wanted = frozenset(name for name in wanted if moment(name) == "rollout_done")
         return wanted
 
     def describe(self) -> list[tuple[str, str]]:

@@ -14,8 +14,10 @@ from pydantic.fields import FieldInfo
 from torch import Tensor
 
 from dataflex_events.batch import Batch
+from dataflex_events.context import Baseline as Baseline
 from dataflex_events.context import Normalize as Normalize
 from dataflex_events.context import Scope as Scope
+from dataflex_events.context import SelectorScope as SelectorScope
 from dataflex_events.errors import FieldError
 from dataflex_events.events import Event
 from dataflex_events.marks import check_fields
@@ -57,15 +59,30 @@ class Handler(ABC):  # noqa: B024 - an observer has no method that it must imple
         for name, value in check_parameters(type(self), given).items():
             object.__setattr__(self, name, value)  # a component may be a frozen dataclass
 
+    def state_dict(self) -> dict[str, Any]:
+        """What must survive a restart: plain values that JSON can hold, and tensors. By default nothing."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` returned.
+
+        Raises:
+            ValueError: It is not a state of this component.
+        """
+        if state:
+            raise ValueError(f"{type(self).__name__} has no state, but is given {', '.join(map(repr, state))}")
+
 
 class Scorer(Handler):
     """Gives every row or token a score. What a score means is up to the actuator that reads it.
 
     Attributes:
         per: "group" if all rows of a group share one score, else "row" or "token".
+        needs_groups: The score compares the rollouts of one prompt. Refused in a run that has no such groups.
     """
 
     per: ClassVar[Scope] = "row"
+    needs_groups: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -107,7 +124,22 @@ class Reweighter(Handler):
 
 
 class Selector(Handler):
-    """Turns scores into the choice which rows to train on."""
+    """Turns scores into the choice which rows, or which tokens, to train on.
+
+    Attributes:
+        scope: What it looks at to choose. "score": each score alone, so that it chooses groups, rows or tokens as the
+            scorer scores these. "within_group": rows of a group by comparison with each other. "batch": rows of the
+            whole batch by comparison with each other. "token": tokens, from the scores of tokens.
+        normalize: With `apply: weight`, what of the chosen rows or tokens is scaled up to mean 1, if the policy does
+            not say (see `UpdateContext.keep`).
+    """
+
+    scope: ClassVar[SelectorScope] = "score"
+    normalize: ClassVar[Normalize] = "auto"
+
+    def baseline(self) -> Baseline | None:
+        """Over which rows of a group the selection wants the group's baseline; None if it does not care."""
+        return None
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -115,14 +147,14 @@ class Selector(Handler):
 
     @abstractmethod
     def select(self, scores: Tensor, batch: Batch) -> Tensor:
-        """Choose rows.
+        """Choose rows or tokens.
 
         Args:
-            scores: `(N,)` float32, NaN where there is no score.
+            scores: `(N,)` or `(T,)` float32, NaN where there is no score.
             batch: The batch that was scored.
 
         Returns:
-            `(N,)` bool, true for rows to keep. False where there is no score.
+            `(N,)` or `(T,)` bool, true for what to keep. False where there is no score.
         """
 
 

@@ -22,6 +22,9 @@ from dataflex_events.segments import take_rows
 Normalize = Literal["auto", "token", "row", "none"]
 Unit = Literal["row", "token"]
 Scope = Literal["group", "row", "token"]
+SelectorScope = Literal["score", "within_group", "batch", "token"]
+Baseline = Literal["subset", "full"]
+Apply = Literal["weight", "mask"]
 
 
 @dataclass(frozen=True, slots=True)

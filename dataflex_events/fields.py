@@ -32,11 +32,24 @@ ROW_FIELDS: dict[str, Moment] = {
 
 FIELDS: dict[str, Moment] = TOKEN_FIELDS | ROW_FIELDS
 
+# `outcome/NAME` is the value NAME that the reward function returned beside the score, (N,).
+OUTCOME = "outcome/"
+
 # Attributes of every batch; they need no declaration.
 ALWAYS = ("last_output", "length", "session", "uid")
 
 
+def moment(field: str) -> Moment | None:
+    """The first event at which a field exists, or None if no run has such a field."""
+    return "rollout_done" if is_outcome(field) else FIELDS.get(field)
+
+
+def is_outcome(field: str) -> bool:
+    """True for the name of a value that the reward function returned beside the score."""
+    return field.startswith(OUTCOME) and len(field) > len(OUTCOME)
+
+
 def first_moment(fields: Iterable[str]) -> Moment:
     """The first event at which all of `fields` exist."""
-    late = any(FIELDS[name] == "advantage_computed" for name in fields)
+    late = any(moment(name) == "advantage_computed" for name in fields)
     return "advantage_computed" if late else "rollout_done"

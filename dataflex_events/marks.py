@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar, cast, overload
 
 from dataflex_events.errors import FieldError, nearest
 from dataflex_events.events import Event, RolloutDone
-from dataflex_events.fields import ALWAYS, FIELDS
+from dataflex_events.fields import ALWAYS, FIELDS, moment
 
 E = TypeVar("E", bound=Event)
 E2 = TypeVar("E2", bound=Event)
@@ -137,10 +137,11 @@ def check_fields(fields: Iterable[str], event_type: type[Event]) -> frozenset[st
     for name in sorted(declared):
         if name in ALWAYS:
             raise FieldError(f"{name!r} is an attribute of every batch (`batch.{name}`); it needs no declaration")
-        if name not in FIELDS:
+        exists_at = moment(name)
+        if exists_at is None:
             raise FieldError(f"no run has a batch field {name!r}{nearest(name, FIELDS)}")
-        if event_type is RolloutDone and FIELDS[name] != "rollout_done":
-            raise FieldError(f"the batch of rollout_done has no {name!r} yet; it is there at {FIELDS[name]}")
+        if event_type is RolloutDone and exists_at != "rollout_done":
+            raise FieldError(f"the batch of rollout_done has no {name!r} yet; it is there at {exists_at}")
     return declared
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from dataflex_events.batch import Batch
 from dataflex_events.bus import Attachment, EventBus
 from dataflex_events.events import AdvantageComputed, Event, RolloutDone, RunEnd, RunStart, ScoreReady, StepEnd
-from dataflex_events.fields import TOKEN_FIELDS
+from dataflex_events.fields import OUTCOME, TOKEN_FIELDS
 from dataflex_events.segments import offsets_of, spread
 
 ALL_EVENTS: tuple[type[Event], ...] = (RunStart, RolloutDone, ScoreReady, AdvantageComputed, StepEnd, RunEnd)
@@ -24,6 +24,7 @@ def make_batch(
     domains: Sequence[str] | None = None,
     tokens: Mapping[str, Sequence[Sequence[float]]] | None = None,
     sessions: Sequence[int] | None = None,
+    outcomes: Mapping[str, Sequence[Sequence[float]]] | None = None,
 ) -> Batch:
     """Make a batch from the rewards of its groups.
 
@@ -36,6 +37,8 @@ def make_batch(
             rollout's reward minus the mean of its group.
         sessions: Session number of each rollout within its group; all different by default. Rollouts of one session
             are its outputs in order.
+        outcomes: Values that the reward function returned beside the score, in the form of `rewards`; the batch has
+            them as `outcome/NAME`.
 
     Raises:
         ValueError: The lists do not fit together.
@@ -71,6 +74,10 @@ def make_batch(
         raise ValueError(f"not token fields: {', '.join(sorted(unknown))}")
     if domains is not None and len(domains) != len(rewards):
         raise ValueError(f"{len(domains)} domains for {len(rewards)} groups")
+    values = {
+        f"{OUTCOME}{name}": torch.tensor([value for group in groups for value in group], dtype=torch.float32)
+        for name, groups in (outcomes or {}).items()
+    }
     names = tuple(dict.fromkeys(domains or ()))
     codes = torch.tensor([names.index(name) for name in domains or ()], dtype=torch.int64)
     return Batch.build(
@@ -79,7 +86,7 @@ def make_batch(
         session=session,
         output=output,
         token_fields=fields,
-        row_fields={"domain": codes[uid]} if domains else {},
+        row_fields={**({"domain": codes[uid]} if domains else {}), **values},
         domains=names,
     )
 

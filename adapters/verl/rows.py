@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,10 +13,12 @@ from transfer_queue.metadata import KVBatchMeta
 
 from dataflex_events.batch import Batch
 from dataflex_events.errors import FieldError
-from dataflex_events.fields import ROW_FIELDS, TOKEN_FIELDS
+from dataflex_events.fields import OUTCOME, ROW_FIELDS, TOKEN_FIELDS, is_outcome
 from dataflex_events.segments import offsets_of
 
 DOMAIN_COLUMN = "domain"
+# Where verl keeps what the reward function returned beside the score.
+EXTRA_COLUMN, EXTRA_KEY = "extra_fields", "reward_extra_info"
 
 
 def is_padding(meta: KVBatchMeta) -> np.ndarray:
@@ -76,10 +79,11 @@ def _read(
     keys: list[str], partition: str | None, fields: frozenset[str], offsets: Tensor
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], tuple[str, ...]]:
     token_fields = fields & TOKEN_FIELDS.keys() | ({"rm_scores"} if "reward" in fields else set())
-    columns = sorted(token_fields) + ([DOMAIN_COLUMN] if "domain" in fields else [])
+    outcomes = sorted(filter(is_outcome, fields))
+    columns = sorted(token_fields) + [DOMAIN_COLUMN] * ("domain" in fields) + [EXTRA_COLUMN] * bool(outcomes)
     if not columns or not keys:
         empty = torch.zeros(int(offsets[-1]))
-        return dict.fromkeys(token_fields, empty), dict.fromkeys(fields & ROW_FIELDS.keys(), empty), ()
+        return dict.fromkeys(token_fields, empty), dict.fromkeys(fields & ROW_FIELDS.keys() | {*outcomes}, empty), ()
     data = tq.kv_batch_get(keys=keys, partition_id=partition, select_fields=columns)
     missing = [name for name in columns if name not in data.keys()]  # noqa: SIM118 - a TensorDict is no mapping here
     if missing:
@@ -87,10 +91,32 @@ def _read(
     if len(data) != len(keys):
         raise FieldError(f"TransferQueue returned {len(data)} of {len(keys)} rows")
     tokens = {name: flat(data[name], offsets, name) for name in token_fields}
+    rows = _outcomes(list(data[EXTRA_COLUMN]), outcomes) if outcomes else {}
     if "domain" not in fields:
-        return tokens, {}, ()
+        return tokens, rows, ()
     names, codes = np.unique(np.array([str(name) for name in data[DOMAIN_COLUMN]]), return_inverse=True)
-    return tokens, {"domain": torch.from_numpy(codes).to(torch.int64)}, tuple(names.tolist())
+    return tokens, {**rows, "domain": torch.from_numpy(codes).to(torch.int64)}, tuple(names.tolist())
+
+
+def _outcomes(extras: list[Any], fields: Iterable[str]) -> dict[str, Tensor]:
+    """Values that the reward function returned beside the score; NaN for a row for which it did not.
+
+    They are Python objects in a column of dictionaries, so there is no way around looking into each.
+    """
+    infos = [extra.get(EXTRA_KEY) or {} if isinstance(extra, dict) else {} for extra in extras]
+    known = sorted({name for info in infos for name in info})
+    found = {}
+    for field in fields:
+        name = field.removeprefix(OUTCOME)
+        if name not in known:
+            listed = ", ".join(known) or "nothing"
+            raise FieldError(f"the reward function returns no {name!r} beside the score (it returns: {listed})")
+        try:
+            values = np.array([info.get(name, np.nan) for info in infos], dtype=np.float32)
+        except (TypeError, ValueError) as error:
+            raise FieldError(f"what the reward function returns as {name!r} is not a number: {error}") from None
+        found[field] = torch.from_numpy(values)
+    return found
 
 
 def flat(column: Tensor, offsets: Tensor, name: str) -> Tensor:
