@@ -8,6 +8,7 @@ from dataflex_events.driver import StepDriver, StepResult
 from dataflex_events.errors import (
     ConfigError,
     ConfigIssue,
+    ContractError,
     DataflexError,
     FieldError,
     HandlerError,
@@ -36,6 +37,7 @@ __all__ = [
     "BatchContext",
     "ConfigError",
     "ConfigIssue",
+    "ContractError",
     "DataflexError",
     "Event",
     "EventBus",

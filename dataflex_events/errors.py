@@ -54,6 +54,24 @@ class VerificationError(DataflexError):
     """What the worker reads is not what the step context resolved."""
 
 
+class ContractError(DataflexError):
+    """The trainer that is installed is not one that dataflex was made for. The message lists every difference.
+
+    Attributes:
+        findings: The differences, each a sentence.
+        advice: What to do.
+    """
+
+    def __init__(self, findings: Sequence[str], advice: str) -> None:
+        self.findings = tuple(findings)
+        self.advice = advice
+        lines = [f"  - {finding}" for finding in findings]
+        super().__init__("\n".join(["dataflex does not fit the trainer that is installed:", *lines, advice]))
+
+    def __reduce__(self) -> tuple[type[ContractError], tuple[tuple[str, ...], str]]:
+        return type(self), (self.findings, self.advice)
+
+
 def nearest(name: str, known: Iterable[str], *, listing: bool = True) -> str:
     """Say which known name was probably meant: " (did you mean 'x'?)", or list the known names, or nothing."""
     names = sorted(set(known))

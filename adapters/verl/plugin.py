@@ -12,6 +12,7 @@ from collections.abc import Callable
 from types import ModuleType
 
 from dataflex_events.adapters.verl.post_import import when_imported
+from dataflex_events.errors import ContractError
 
 logger = logging.getLogger("dataflex")
 
@@ -24,6 +25,8 @@ def _reported(action: str, callback: Callable[[ModuleType], None]) -> Callable[[
     def run(module: ModuleType) -> None:
         try:
             callback(module)
+        except ContractError as error:
+            logger.warning("dataflex-verl is off: %s", error)
         except Exception:
             logger.exception("dataflex-verl could not %s; runs that use dataflex will not start", action)
 
@@ -43,8 +46,10 @@ def _watch_configuration(module: ModuleType) -> None:
 def install() -> None:
     """Leave the callbacks behind."""
     if os.environ.get("VERL_PLATFORM", "").lower() == "cpu":
+        from dataflex_events.adapters.verl import contract
         from dataflex_events.adapters.verl.cpu import install as cpu
 
+        contract.require_version()
         cpu.install()
     when_imported("verl.trainer.ppo.v1.trainer_sync", _reported("register its trainers", _register_trainers))
     when_imported("verl.utils.config", _reported("check configurations", _watch_configuration))

@@ -11,6 +11,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from dataflex_events.adapters.verl import contract
 from dataflex_events.adapters.verl.plugin import TRAINERS
 from dataflex_events.config import ROOT
 from dataflex_events.errors import ConfigError, ConfigIssue, nearest
@@ -33,7 +34,7 @@ def checking(validate_config: Callable[..., None]) -> Callable[..., None]:
         block = dataflex_block(config)
         if block is not None:
             plan_for(config, block)
-        elif config.trainer.v1.trainer_mode in TRAINERS:
+        elif mode_of(config) in TRAINERS:
             _missing_block(config)
 
     return check
@@ -45,25 +46,36 @@ def dataflex_block(config: DictConfig) -> Any:
     return OmegaConf.to_container(block, resolve=True) if OmegaConf.is_config(block) else block
 
 
-def _missing_block(config: DictConfig) -> None:
-    """Our trainer without a block trains as verl's own does, which may not be what the user meant."""
+def mode_of(config: DictConfig) -> str | None:
+    """The trainer mode, or None in a verl that has none."""
+    return OmegaConf.select(config, "trainer.v1.trainer_mode")
+
+
+def strays(config: DictConfig) -> list[ConfigIssue]:
+    """What may have been meant as a `dataflex:` block: misplaced or misspelt ones."""
     parents = [str(key) for key, child in config.items_ex(resolve=False) if OmegaConf.is_dict(child) and ROOT in child]
     misspelt = get_close_matches(ROOT, [str(key) for key in config], n=1, cutoff=0.8)
     issues = [ConfigIssue(f"{key}.{ROOT}", f"the block belongs at the top level, as `{ROOT}`") for key in parents]
     issues += [ConfigIssue(key, f"unknown key (did you mean {ROOT!r}?)") for key in misspelt]
+    return issues
+
+
+def _missing_block(config: DictConfig) -> None:
+    """Our trainer without a block trains as verl's own does, which may not be what the user meant."""
+    issues = strays(config)
     if issues:
         raise ConfigError(issues)
-    logger.warning(
-        "trainer_mode=%s without a `%s:` block: this is verl's own training", config.trainer.v1.trainer_mode, ROOT
-    )
+    logger.warning("trainer_mode=%s without a `%s:` block: this is verl's own training", mode_of(config), ROOT)
 
 
 def plan_for(config: DictConfig, block: Mapping[str, Any]) -> Plan:
     """Make what the block names, for the run that `config` describes.
 
     Raises:
+        ContractError: The installed verl is not one that we know.
         ConfigError: Lists every mistake in the block and every setting of the run that the block cannot work with.
     """
+    contract.require()
     plan, issues = examine(block)
     issues = [*_mode_issues(config), *issues, *_loss_issues(config, plan), *_drop_issues(config, plan)]
     if issues:

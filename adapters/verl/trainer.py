@@ -12,6 +12,9 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from dataflex_events.adapters.verl import supported  # noqa: F401 - says what is wrong with another verl
+
+# isort: split
 import numpy as np
 import torch
 from omegaconf import DictConfig, open_dict

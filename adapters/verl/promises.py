@@ -1,0 +1,73 @@
+"""What we rely on in verl and TransferQueue: names, parameters and texts, in one table.
+
+`tests/adapters/test_promises.py` holds it complete: every method of verl that the trainers override is listed.
+"""
+
+from __future__ import annotations
+
+# Module -> `function(parameters)`, `Class.method(parameters)`, `Class` or `Class.attribute`. `self` is left out. With
+# `...` at the end verl may add parameters that have a default; without it our override would not pass them on.
+DEFINITIONS: dict[str, tuple[str, ...]] = {
+    "verl.trainer.ppo.v1.trainer_base": (
+        "register_trainer(name, ...)",
+        "TRAINER_REGISTRY",
+    ),
+    # The class that our trainer derives from. What it inherits is looked up in its bases.
+    "verl.trainer.ppo.v1.trainer_sync": (
+        "PPOTrainerSync",
+        # overridden
+        "PPOTrainerSync.__init__(config)",
+        "PPOTrainerSync.fit(agent_loop_manager)",
+        "PPOTrainerSync._step_once(metrics, timing_raw, sample_batch_size)",
+        "PPOTrainerSync._balance_batch(batch, metrics, ...)",
+        "PPOTrainerSync._get_required_batch_multiple(dp_size)",
+        "PPOTrainerSync._compute_old_log_prob(batch, metrics)",
+        "PPOTrainerSync._compute_ref_log_prob(batch, metrics)",
+        "PPOTrainerSync._compute_advantage(batch, metrics)",
+        "PPOTrainerSync._update_actor(batch, metrics)",
+        "PPOTrainerSync._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)",
+        # read
+        "PPOTrainerSync.config",
+        "PPOTrainerSync.use_critic",
+        "PPOTrainerSync.global_steps",
+        "PPOTrainerSync.local_trigger_step",
+        "PPOTrainerSync.actor_rollout_wg",
+    ),
+    "verl.trainer.ppo.utils": ("need_critic(config, ...)", "need_reference_policy(config, ...)"),
+    "verl.utils.config": ("validate_config(config, use_reference_policy, use_critic, ...)",),
+    "verl.protocol": ("BatchData.__init__(data, ...)", "BatchData.chunk(chunks, ...)"),
+    "verl.utils.transferqueue_utils": (
+        "kv_batch_meta2batch_meta(meta, ...)",
+        "async_kv_batch_meta2batch_meta(meta, ...)",
+        "_meta_to_realdata(meta, ...)",
+        "_async_meta_to_realdata(meta, ...)",
+    ),
+    "verl.workers.engine_workers": ("ActorRolloutRefWorker.update_actor",),
+    "transfer_queue": (
+        "kv_batch_get(keys, partition_id, select_fields, ...)",
+        "kv_batch_put(keys, partition_id, fields, ...)",
+        "kv_clear(keys, partition_id, ...)",
+        "kv_list(partition_id, ...)",
+    ),
+    "transfer_queue.metadata": (
+        "KVBatchMeta.keys",
+        "KVBatchMeta.tags",
+        "KVBatchMeta.partition_id",
+        "KVBatchMeta.fields",
+        "KVBatchMeta.extra_info",
+        "KVBatchMeta.select_keys(keys_to_select, ...)",
+        "KVBatchMeta.reorder(indexes, ...)",
+    ),
+}
+
+# Module -> keys by which it looks up what we write; a renamed one would be ignored in silence.
+TEXTS: dict[str, tuple[str, ...]] = {
+    # the column of weights, and what sequence means are divided by
+    "verl.workers.utils.losses": ("rollout_is_weights", "global_batch_size"),
+    # the shape of a step with dropped rows
+    "verl.workers.engine_workers": ("mini_batch_size", "dataloader_kwargs"),
+    "verl.workers.engine.utils": ("micro_batch_size_per_gpu",),
+    # the tags of rows
+    "verl.trainer.ppo.v1.trainer_base": ("is_padding",),
+    "verl.trainer.ppo.v1.agent_loop_tq": ("response_len",),
+}
