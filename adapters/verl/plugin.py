@@ -16,8 +16,6 @@ from dataflex_events.errors import ContractError
 
 logger = logging.getLogger("dataflex")
 
-TRAINERS = ("dataflex_sync", "dataflex_mix_sync")
-
 
 def _reported(action: str, callback: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
     """Log the callback's exception instead of failing verl's own import: a run that does not use us must go on."""

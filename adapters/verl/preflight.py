@@ -6,15 +6,14 @@ import functools
 import logging
 import warnings
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from dataflex_events.adapters.verl import contract
-from dataflex_events.adapters.verl.plugin import TRAINERS
+from dataflex_events.adapters.verl.block import TRAINERS, dataflex_block, mode_issues, mode_of, strays
 from dataflex_events.config import ROOT
-from dataflex_events.errors import ConfigError, ConfigIssue, nearest
+from dataflex_events.errors import ConfigError, ConfigIssue
 from dataflex_events.plan import Plan, examine
 
 logger = logging.getLogger("dataflex")
@@ -40,26 +39,6 @@ def checking(validate_config: Callable[..., None]) -> Callable[..., None]:
     return check
 
 
-def dataflex_block(config: DictConfig) -> Any:
-    """The `dataflex:` block as plain values, or None if there is none."""
-    block = config.get(ROOT)
-    return OmegaConf.to_container(block, resolve=True) if OmegaConf.is_config(block) else block
-
-
-def mode_of(config: DictConfig) -> str | None:
-    """The trainer mode, or None in a verl that has none."""
-    return OmegaConf.select(config, "trainer.v1.trainer_mode")
-
-
-def strays(config: DictConfig) -> list[ConfigIssue]:
-    """What may have been meant as a `dataflex:` block: misplaced or misspelt ones."""
-    parents = [str(key) for key, child in config.items_ex(resolve=False) if OmegaConf.is_dict(child) and ROOT in child]
-    misspelt = get_close_matches(ROOT, [str(key) for key in config], n=1, cutoff=0.8)
-    issues = [ConfigIssue(f"{key}.{ROOT}", f"the block belongs at the top level, as `{ROOT}`") for key in parents]
-    issues += [ConfigIssue(key, f"unknown key (did you mean {ROOT!r}?)") for key in misspelt]
-    return issues
-
-
 def _missing_block(config: DictConfig) -> None:
     """Our trainer without a block trains as verl's own does, which may not be what the user meant."""
     issues = strays(config)
@@ -77,23 +56,10 @@ def plan_for(config: DictConfig, block: Mapping[str, Any]) -> Plan:
     """
     contract.require()
     plan, issues = examine(block)
-    issues = [*_mode_issues(config), *issues, *_loss_issues(config, plan), *_drop_issues(config, plan)]
+    issues = [*mode_issues(config), *issues, *_loss_issues(config, plan), *_drop_issues(config, plan)]
     if issues:
         raise ConfigError(issues)
     return plan
-
-
-def _mode_issues(config: DictConfig) -> list[ConfigIssue]:
-    """A block that no trainer of ours would see must not do nothing in silence."""
-    mode = config.trainer.v1.trainer_mode
-    issues = []
-    if not config.trainer.get("use_v1", True):
-        issues.append(ConfigIssue("trainer.use_v1", "is false: the legacy trainer would ignore the dataflex block"))
-    if mode not in TRAINERS:
-        message = f"{mode!r} would ignore the dataflex block; use {TRAINERS[0]!r}"
-        hint = nearest(mode, TRAINERS) if mode.startswith("data") else ""
-        issues.append(ConfigIssue("trainer.v1.trainer_mode", message + hint))
-    return issues
 
 
 def _loss_issues(config: DictConfig, plan: Plan) -> list[ConfigIssue]:

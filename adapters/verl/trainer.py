@@ -23,9 +23,9 @@ from transfer_queue.metadata import KVBatchMeta
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
+from dataflex_events.adapters.verl.block import TRAINERS, dataflex_block
 from dataflex_events.adapters.verl.facts import run_facts
-from dataflex_events.adapters.verl.plugin import TRAINERS
-from dataflex_events.adapters.verl.preflight import UNWEIGHTED_LOSSES, dataflex_block, plan_for
+from dataflex_events.adapters.verl.preflight import UNWEIGHTED_LOSSES, plan_for
 from dataflex_events.adapters.verl.rows import is_padding, read_batch, remove_rows
 from dataflex_events.adapters.verl.shape import StepShape, largest_divisor
 from dataflex_events.adapters.verl.verify import verify
