@@ -54,6 +54,16 @@ class WeightProposal:
     per: Unit
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class KeepProposal:
+    """What one handler wants to keep: rows `(N,)` or tokens `(T,)` as `per` says, and what happens to the rest."""
+
+    mask: Tensor
+    per: Unit = "row"
+    apply: Apply = "weight"
+    normalize: Normalize = "auto"
+
+
 @dataclass(slots=True, eq=False)
 class BatchContext:
     """What handlers may write at `RolloutDone`: scores, and which rows to keep. Rows not kept leave the batch.
@@ -61,13 +71,15 @@ class BatchContext:
     Attributes:
         batch: The batch that the proposals are about.
         scores: Scores by scorer, `(N,)` or `(T,)`.
-        keeps: Keep proposals by handler, `(N,)` bool.
+        keeps: Keep proposals by handler.
+        shadows: By policy, the proposals of those that only show what they would do.
         metrics: Scalars to log with this step.
     """
 
     batch: Batch
     scores: dict[ScorerKey, Tensor] = field(default_factory=dict)
-    keeps: dict[str, Tensor] = field(default_factory=dict)
+    keeps: dict[str, KeepProposal] = field(default_factory=dict)
+    shadows: dict[str, BatchContext] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     _metric_by: dict[str, str] = field(default_factory=dict, repr=False)
 
@@ -86,7 +98,7 @@ class BatchContext:
             raise HandlerOutputError(
                 f"{name!r} proposed to keep {_describe(mask)}, expected a bool tensor of shape ({len(self.batch)},)"
             )
-        self.keeps[name] = mask
+        self.keeps[name] = KeepProposal(mask)
 
     def metric(self, name: str, value: float) -> None:
         """Log a scalar with this step, through verl's metrics (so that every tracking backend has it).
@@ -103,6 +115,7 @@ class BatchContext:
     def discard(self, by: str) -> None:
         """Forget what a handler proposed, and the scalars that it wrote with `metric`."""
         self.keeps.pop(by, None)
+        self.shadows.pop(by, None)
         for name in [name for name, writer in self._metric_by.items() if writer == by]:
             self.metrics.pop(name, None)
             del self._metric_by[name]
@@ -110,13 +123,42 @@ class BatchContext:
 
 @dataclass(slots=True, eq=False)
 class UpdateContext(BatchContext):
-    """What handlers may write at `AdvantageComputed`: weights too. Rows not kept get weight 0 here.
+    """What handlers may write at `AdvantageComputed`: weights too. Rows and tokens not kept get weight 0 here.
 
     Attributes:
         weights: Weight proposals by handler.
     """
 
     weights: dict[str, WeightProposal] = field(default_factory=dict)
+
+    def keep(
+        self,
+        mask: Tensor,
+        *,
+        apply: Apply = "weight",
+        normalize: Normalize = "auto",
+        per: Unit | None = None,
+        by: str | None = None,
+    ) -> None:
+        """Propose which rows or tokens to keep; the proposals of all handlers are combined with AND.
+
+        Args:
+            mask: `(N,)` or `(T,)` bool.
+            apply: What the others get: weight 0 in the policy loss ("weight"), or 0 in the response mask, which takes
+                them out of KL, entropy and value loss as well ("mask").
+            normalize: With "weight", what is kept is scaled up: to mean 1 over valid tokens ("token"), over rows
+                ("row"), as the run's `loss_agg_mode` asks ("auto"), or not at all ("none").
+            per: What the mask has one value for; needed as in `weigh`.
+            by: Whose proposal it is; by default the handler that is running.
+
+        Raises:
+            HandlerOutputError: Wrong shape or type.
+        """
+        name = by or current_handler()
+        if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+            raise HandlerOutputError(f"{name!r} proposed to keep {_describe(mask)}, expected a bool tensor")
+        unit = self._unit(mask, per, f"{name!r} proposed to keep")
+        self.keeps[name] = KeepProposal(mask, unit, apply, normalize)
 
     def weigh(
         self,
@@ -140,25 +182,30 @@ class UpdateContext(BatchContext):
             HandlerOutputError: Wrong shape or type, negative or not finite.
         """
         name = by or current_handler()
-        rows, tokens = len(self.batch), self.batch.tokens
-        expected: dict[Unit, int] = {"row": rows, "token": tokens}
-        if per is not None:
-            expected = {per: expected[per]}
-        shape = weights.shape if isinstance(weights, Tensor) else None
-        fitting: list[Unit] = [unit for unit, length in expected.items() if shape == (length,)]
-        if not fitting:
-            shapes = " or ".join(f"({length},)" for length in expected.values())
-            raise HandlerOutputError(f"{name!r} proposed the weights {_describe(weights)}, expected shape {shapes}")
-        if len(fitting) > 1 and not bool((self.batch.length == 1).all()):
-            raise HandlerOutputError(
-                f"{name!r} proposed {rows} weights for a batch of {rows} rows and {rows} tokens: "
-                "say which with `per='row'` or `per='token'`"
-            )
+        unit = self._unit(weights, per, f"{name!r} proposed the weights")
         weights = weights.to(torch.float32)
         bad = int((~weights.isfinite() | (weights < 0)).sum())
         if bad:
             raise HandlerOutputError(f"{name!r} proposed {bad} weights that are negative or not finite")
-        self.weights[name] = WeightProposal(weights, normalize, fitting[0])
+        self.weights[name] = WeightProposal(weights, normalize, unit)
+
+    def _unit(self, values: Tensor, per: Unit | None, what: str) -> Unit:
+        """What there is one value for."""
+        rows, tokens = len(self.batch), self.batch.tokens
+        expected: dict[Unit, int] = {"row": rows, "token": tokens}
+        if per is not None:
+            expected = {per: expected[per]}
+        shape = values.shape if isinstance(values, Tensor) else None
+        fitting: list[Unit] = [unit for unit, length in expected.items() if shape == (length,)]
+        if not fitting:
+            shapes = " or ".join(f"({length},)" for length in expected.values())
+            raise HandlerOutputError(f"{what} {_describe(values)}, expected shape {shapes}")
+        if len(fitting) > 1 and not bool((self.batch.length == 1).all()):
+            raise HandlerOutputError(
+                f"{what} {_describe(values)} for a batch of {rows} rows and {rows} tokens: "
+                "say which with `per='row'` or `per='token'`"
+            )
+        return fitting[0]
 
     def discard(self, by: str) -> None:
         """Forget what a handler proposed, and the scalars that it wrote with `metric`."""

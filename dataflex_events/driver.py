@@ -15,10 +15,10 @@ from torch import Tensor
 
 from dataflex_events.batch import Batch
 from dataflex_events.bus import EventBus
-from dataflex_events.context import BatchContext, UpdateContext, carry_scores
+from dataflex_events.context import Baseline, BatchContext, ScorerKey, UpdateContext, carry_scores
 from dataflex_events.events import AdvantageComputed, RolloutDone, RunEnd, RunStart, StepEnd, StepId
-from dataflex_events.metrics import keep_metrics, loggable, reward_metrics, weight_metrics
-from dataflex_events.resolve import KeepDecision, resolve_keep, resolve_weights
+from dataflex_events.metrics import keep_metrics, loggable, reward_metrics, token_metrics, weight_metrics
+from dataflex_events.resolve import KeepDecision, UpdateDecision, resolve_keep, resolve_update
 from dataflex_events.run import RunFacts
 
 
@@ -30,11 +30,13 @@ class StepResult:
         keep: `(N,)` bool, the rows that stayed in the batch, or None if nobody asked to drop any.
         weights: `(T',)` float32 for the tokens of the rows that stayed, or None if nobody asked for any.
         metrics: Scalars to log.
+        mask: `(T',)` bool, response tokens that stayed valid, or None if nobody asked to mask any.
     """
 
     keep: Tensor | None
     weights: Tensor | None
     metrics: dict[str, float]
+    mask: Tensor | None = None
 
 
 class StepDriver:
@@ -43,11 +45,17 @@ class StepDriver:
     Args:
         bus: Where handlers are attached.
         run: Facts about the run.
+        baseline: Over which rows of a group the trainer computes the baseline of a selection: those that are kept
+            ("subset"), all ("full"), or as it comes: what was dropped before is not there, the rest is (None).
+        shadow: Resolve and log what the handlers propose, and decide nothing.
     """
 
-    def __init__(self, bus: EventBus, run: RunFacts) -> None:
+    def __init__(self, bus: EventBus, run: RunFacts, *, baseline: Baseline | None = None, shadow: bool = False) -> None:
         self.bus = bus
         self.run = run
+        self._baseline = baseline
+        self._shadow = shadow
+        self._shown: Tensor | None = None  # rows that a selection would have left, where it only shows what it would do
         self._begin: float | None = None
         self._rollout: BatchContext | None = None
         self._update: UpdateContext | None = None
@@ -79,41 +87,49 @@ class StepDriver:
         with self.timed():
             self._rollout = context = BatchContext(batch)
             self.bus.publish(RolloutDone(step=step, batch=batch, context=context))
-            decision = resolve_keep(context, regroup=self.run.group_baseline)
+            regroup = self.run.group_baseline and self._baseline != "full"
+            decision = resolve_keep(context, regroup=regroup)
             context.metrics.update(reward_metrics(batch) | keep_metrics(decision, len(batch)))
+            if self._shadow:
+                self._shown = decision.keep
+                return KeepDecision(None)
             return decision
 
-    def advantage_computed(self, step: StepId, batch: Batch, rows: Tensor | None = None) -> Tensor | None:
-        """Publish `AdvantageComputed` and resolve the weights.
+    def advantage_computed(self, step: StepId, batch: Batch, rows: Tensor | None = None) -> UpdateDecision:
+        """Publish `AdvantageComputed` and resolve what counts in the update, and how much.
 
         Args:
             step: The step.
             batch: The rows that are left, in any order.
             rows: `(M,)` int64, the row numbers that they had at `RolloutDone`. By default all, in the same order.
 
-        Returns:
-            `(T,)` float32 weights of the batch's tokens, or None if nobody proposed any.
-
         Raises:
             ValueError: `rows` does not name one row for each row of the batch.
         """
         with self.timed():
-            self._update = context = UpdateContext(batch)
+            scores: dict[ScorerKey, Tensor] = {}
             if self._rollout is not None:
                 before = self._rollout.batch
                 rows = torch.arange(len(before), device=before.offsets.device) if rows is None else rows
                 if len(rows) != len(batch):
                     raise ValueError(f"the batch has {len(batch)} rows, but `rows` names {len(rows)} of rollout_done's")
-                context.scores = carry_scores(self._rollout.scores, before, rows)
+                if self._shown is not None:  # the rows are all here still; handlers see those that would be
+                    left = self._shown[rows].nonzero().flatten()
+                    batch, rows = batch.take(left), rows[left]
+                scores = carry_scores(self._rollout.scores, before, rows)
+            self._update = context = UpdateContext(batch, scores=scores)
             self.bus.publish(AdvantageComputed(step=step, batch=batch, context=context))
-            decision = resolve_keep(context, regroup=False)
             mask = batch["response_mask"].to(torch.bool)
-            self._weights = resolve_weights(context, decision, mask, self.run.loss_agg_mode)
-            if self._weights is not None:
-                context.metrics.update(weight_metrics(self._weights[mask]))
+            regroup = self.run.group_baseline and self._baseline == "subset"
+            decision = resolve_update(context, mask, self.run.loss_agg_mode, regroup=regroup)
+            self._weights = decision.weights
+            if decision.weights is not None:
+                counting = mask if decision.mask is None else decision.mask
+                context.metrics.update(weight_metrics(decision.weights[counting]))
             generated = len(batch) if self._rollout is None else len(self._rollout.batch)
             context.metrics.update(keep_metrics(decision, generated, earlier=self._rollout))
-            return self._weights
+            context.metrics.update(token_metrics(decision, mask))
+            return UpdateDecision(None) if self._shadow else decision
 
     def step_end(self, step: StepId) -> dict[str, float]:
         """Publish `StepEnd` and hand over all scalars of the step."""
@@ -132,6 +148,8 @@ class StepDriver:
             )
         metrics["dataflex/handler_errors"] = float(sum(self.bus.errors.values()))
         metrics["timing_s/dataflex"] = self._seconds
+        if self._shadow:
+            metrics["dataflex/shadow"] = 1.0
         self._reset()
         return loggable(metrics)
 
@@ -139,11 +157,11 @@ class StepDriver:
         """A whole step over a batch that already holds every field, advantages included."""
         decision = self.rollout_done(step, batch)
         rows = None if decision.keep is None else decision.keep.nonzero().flatten()
-        weights = self.advantage_computed(step, batch if rows is None else batch.take(rows), rows)
-        return StepResult(decision.keep, weights, self.step_end(step))
+        update = self.advantage_computed(step, batch if rows is None else batch.take(rows), rows)
+        return StepResult(decision.keep, update.weights, self.step_end(step), update.mask)
 
     def _reset(self) -> None:
-        self._rollout = self._update = self._weights = None
+        self._rollout = self._update = self._weights = self._shown = None
         self._seconds = 0.0
 
     @contextmanager

@@ -11,7 +11,7 @@ from torch import Tensor
 from dataflex_events.batch import Batch
 from dataflex_events.context import BatchContext
 from dataflex_events.errors import HandlerOutputError
-from dataflex_events.resolve import KeepDecision
+from dataflex_events.resolve import KeepDecision, UpdateDecision
 
 
 def reward_metrics(batch: Batch) -> dict[str, float]:
@@ -41,6 +41,14 @@ def keep_metrics(decision: KeepDecision, generated: int, *, earlier: BatchContex
         "dataflex/kept_rows": float(kept),
         **{name: count + before.get(name, 0.0) for name, count in counts.items()},
     }
+
+
+def token_metrics(decision: UpdateDecision, mask: Tensor) -> dict[str, float]:
+    """The share of the valid tokens `mask (T,)` that a selection leaves, where one leaves less than all."""
+    valid = int(mask.sum())
+    if decision.counting is None or not valid or not decision.selects:
+        return {}
+    return {"dataflex/kept_token_frac": int(decision.counting.sum()) / valid}
 
 
 def weight_metrics(weights: Tensor) -> dict[str, float]:

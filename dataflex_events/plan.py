@@ -22,10 +22,11 @@ from dataflex_events.config import (
     parse,
     readable,
 )
+from dataflex_events.context import Baseline
 from dataflex_events.errors import ConfigError, ConfigIssue, DataflexError
 from dataflex_events.events import AdvantageComputed, RolloutDone
-from dataflex_events.fields import first_moment
 from dataflex_events.policy import Policy, scorer_key, subscribe_policies
+from dataflex_events.selection import NOT_NORMALIZED, baseline_issues, drops, selection_issues
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +44,29 @@ class Plan:
     observers: tuple[tuple[str | None, object], ...]
 
     @property
+    def applied(self) -> tuple[Policy, ...]:
+        """The policies that do more than show what they would do."""
+        return tuple(policy for policy in self.policies if not (policy.shadow or self.settings.shadow))
+
+    @property
     def drops(self) -> bool:
         """True if a policy takes rows out of the batch."""
-        return any(policy.acts_at is RolloutDone for policy in self.policies)
+        return any(policy.acts_at is RolloutDone for policy in self.applied)
 
     @property
     def weighs(self) -> bool:
         """True if a policy changes weights."""
-        return any(policy.acts_at is AdvantageComputed for policy in self.policies)
+        return any(policy.acts_at is AdvantageComputed and policy.apply == "weight" for policy in self.applied)
+
+    @property
+    def masks(self) -> bool:
+        """True if a policy changes the response mask."""
+        return any(policy.acts_at is AdvantageComputed and policy.apply == "mask" for policy in self.applied)
+
+    @property
+    def baseline(self) -> Baseline | None:
+        """Over which rows of a group its baseline is computed; None for "as it comes"."""
+        return next((policy.baseline for policy in self.applied if policy.baseline is not None), None)
 
     def bus(self) -> EventBus:
         """A bus with everything attached: policies first, in their order, then handlers."""
@@ -87,7 +103,7 @@ def _policies(parsed: Parsed, issues: list[ConfigIssue]) -> list[Policy]:
     scorers: dict[Any, Scorer] = {}
     for position, config in parsed.policies.items():
         path = parsed.policy_path(position)
-        _check_apply(config if isinstance(config, Mapping) else config.model_dump(), path, issues)
+        _check_keys(config if isinstance(config, Mapping) else config.model_dump(exclude_defaults=True), path, issues)
         if not isinstance(config, PolicyConfig):
             _examine_parts(config, path, issues)
             continue
@@ -96,47 +112,42 @@ def _policies(parsed: Parsed, issues: list[ConfigIssue]) -> list[Policy]:
         actuator = _component(kind, config.actuator, f"{path}.actuator", issues)
         if not isinstance(scorer, Scorer) or not isinstance(actuator, Reweighter | Selector):
             continue
-        drops = _drops(config, scorer, actuator, path, issues)
+        selects = isinstance(actuator, Selector)
+        if isinstance(actuator, Selector):
+            issues += selection_issues(config, scorer, actuator, path)
         key = scorer_key(registry.find("scorer", config.scorer.name).name, scorer)
-        normalize = actuator.normalize if isinstance(actuator, Reweighter) else "none"
         made.append(
             Policy(
                 name=_unique(config.name or config.actuator.name, made),
                 key=key,
                 scorer=scorers.setdefault(key, scorer),
                 actuator=actuator,
-                acts_at=RolloutDone if drops else AdvantageComputed,
-                normalize=config.normalize or normalize,
+                acts_at=RolloutDone if selects and drops(config, scorer, actuator) else AdvantageComputed,
+                normalize=config.normalize or actuator.normalize,
+                apply="mask" if config.apply == "mask" else "weight",
+                baseline=config.advantages or (actuator.baseline() if isinstance(actuator, Selector) else None),
+                warmup_step=config.warmup_step,
+                update_step=config.update_step,
+                shadow=config.shadow,
+                path=path,
             )
         )
+    issues += baseline_issues(made)
     return made
 
 
-def _check_apply(policy: Mapping[str, Any], path: str, issues: list[ConfigIssue]) -> None:
-    mechanism = policy.get("mechanism")
-    if mechanism == "reweight" and policy.get("apply") is not None:
+def _check_keys(policy: Mapping[str, Any], path: str, issues: list[ConfigIssue]) -> None:
+    """Keys that a policy of its mechanism cannot use."""
+    mechanism, apply = policy.get("mechanism"), policy.get("apply")
+    if mechanism == "select" and policy.get("normalize") is not None and apply in ("drop", "mask"):
+        issues.append(ConfigIssue(f"{path}.normalize", NOT_NORMALIZED))
+    if mechanism != "reweight":
+        return
+    if apply is not None:
         issues.append(ConfigIssue(f"{path}.apply", "is for `mechanism: select`; a reweighter always gives weights"))
-    if mechanism == "select" and policy.get("normalize") is not None:
-        issues.append(ConfigIssue(f"{path}.normalize", "is for `mechanism: reweight`; a selector gives no weights"))
-
-
-def _drops(
-    config: PolicyConfig, scorer: Scorer, actuator: Reweighter | Selector, path: str, issues: list[ConfigIssue]
-) -> bool:
-    """True if the policy takes rows out of the batch. Adds to `issues` if it cannot, but is asked to."""
-    if isinstance(actuator, Reweighter):
-        return False
-    if scorer.per == "token":
-        issues.append(ConfigIssue(f"{path}.scorer.name", "scores tokens; a selector of rows needs a score per row"))
-    late = [part.name for part, made in ((config.scorer, scorer), (config.actuator, actuator)) if _is_late(made)]
-    if config.apply == "drop" and late:
-        reads = f"{' and '.join(map(repr, late))} can run only after advantages are computed"
-        issues.append(ConfigIssue(f"{path}.apply", f"{reads}, too late to drop rows; use `apply: weight`"))
-    return config.apply == "drop" or (config.apply is None and not late)
-
-
-def _is_late(component: Handler) -> bool:
-    return first_moment(component.fields) != "rollout_done"
+    for key in ("advantages", "refill"):
+        if policy.get(key):
+            issues.append(ConfigIssue(f"{path}.{key}", "is for `mechanism: select`; a reweighter keeps all rows"))
 
 
 def _examine_parts(item: Mapping[str, Any], path: str, issues: list[ConfigIssue]) -> None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from dataflex_events._current import current_handler
 from dataflex_events.bus import Attachment, EventBus
 from dataflex_events.components import Reweighter, Scorer, Selector, parameters
-from dataflex_events.context import Normalize, ScorerKey, Unit, UpdateContext
+from dataflex_events.context import Apply, Baseline, BatchContext, Normalize, ScorerKey, Unit, UpdateContext
 from dataflex_events.errors import HandlerOutputError
-from dataflex_events.events import AdvantageComputed, RolloutDone, ScoreReady
+from dataflex_events.events import AdvantageComputed, RolloutDone, ScoreReady, StepId
 from dataflex_events.fields import first_moment
+from dataflex_events.marks import marked
 
 logger = logging.getLogger("dataflex")
 
@@ -30,7 +32,13 @@ class Policy:
         actuator: Acts on the scores.
         acts_at: Where it acts. A selector drops rows at `RolloutDone` and gives them weight 0 at `AdvantageComputed`;
             a reweighter acts at `AdvantageComputed`.
-        normalize: How its weights are normalised.
+        normalize: How its weights, or what a selection leaves, are normalised.
+        apply: What becomes of what it does not keep at `AdvantageComputed`.
+        baseline: Over which rows of a group it wants the group's baseline.
+        warmup_step: Steps at the beginning of the run in which it does nothing.
+        update_step: From then on it acts in one step of so many.
+        shadow: It acts, and logs what it does, and nothing is applied.
+        path: Where it stands in the configuration.
     """
 
     name: str
@@ -39,33 +47,58 @@ class Policy:
     actuator: Reweighter | Selector
     acts_at: type[RolloutDone] | type[AdvantageComputed]
     normalize: Normalize = "auto"
+    apply: Apply = "weight"
+    baseline: Baseline | None = None
+    warmup_step: int = 0
+    update_step: int = 1
+    shadow: bool = False
+    path: str = field(default="", compare=False)
 
     def subscribe(self, bus: EventBus) -> None:
         """Act whenever the scorer's scores are ready at the right event."""
         bus.subscribe(ScoreReady, self._act, name=self.name, fields=self.actuator.fields, reads_at=self.acts_at)
 
     def _act(self, event: ScoreReady) -> None:
-        if event.scorer != self.key or not isinstance(event.source, self.acts_at):
+        if event.scorer != self.key or not isinstance(event.source, self.acts_at) or not self._is_due(event.step):
             return
         context, prefix = event.source.context, f"dataflex/policy/{self.name}"
         finite = event.scores[event.scores.isfinite()].to(torch.float64)
         if len(finite):
             context.metric(f"{prefix}/score_mean", finite.mean().item())
             context.metric(f"{prefix}/score_std", finite.std(correction=0).item())
+        # A twin takes the proposals of a shadow policy: they are checked like any other, and go no further.
+        target = type(context)(context.batch) if self.shadow else context
+        if self.shadow:
+            context.shadows[current_handler()] = target
+            context.metric(f"{prefix}/shadow", 1.0)
         if isinstance(self.actuator, Selector):
-            mask = self.actuator.select(event.scores, event.batch)
-            context.keep(mask)
-            if len(mask):
-                context.metric(f"{prefix}/kept_frac", mask.to(torch.float64).mean().item())
-        elif isinstance(context, UpdateContext):
+            kept = self.actuator.select(event.scores, event.batch)
+            self._keep(target, kept, event.scores)
+            if len(kept):
+                context.metric(f"{prefix}/kept_frac", kept.to(torch.float64).mean().item())
+        elif isinstance(target, UpdateContext):
             weights = self.actuator.weigh(event.scores, event.batch)
-            # The shape says what there is one weight for, unless the batch has as many rows as tokens.
-            like_scores = getattr(weights, "shape", None) == event.scores.shape
-            unit: Unit = "token" if self.key.per == "token" else "row"
-            context.weigh(weights, normalize=self.normalize, per=unit if like_scores else None)
+            target.weigh(weights, normalize=self.normalize, per=self._unit(weights, event.scores))
             if len(weights):
                 context.metric(f"{prefix}/weight_mean", weights.to(torch.float64).mean().item())
                 context.metric(f"{prefix}/weight_std", weights.to(torch.float64).std(correction=0).item())
+
+    def _keep(self, target: BatchContext, kept: Tensor, scores: Tensor) -> None:
+        if isinstance(target, UpdateContext):
+            unit = self._unit(kept, scores)
+            target.keep(kept, apply=self.apply, normalize=self.normalize, per=unit)
+        else:
+            target.keep(kept)
+
+    def _unit(self, values: Tensor, scores: Tensor) -> Unit | None:
+        """The shape says what there is one value for, unless the batch has as many rows as tokens."""
+        like_scores = getattr(values, "shape", None) == scores.shape
+        unit: Unit = "token" if self.key.per == "token" else "row"
+        return unit if like_scores else None
+
+    def _is_due(self, step: StepId) -> bool:
+        since = step.global_step - self.warmup_step - 1
+        return since >= 0 and since % self.update_step == 0
 
 
 class ScorerNode:
@@ -121,6 +154,11 @@ class ScorerNode:
 def subscribe_policies(bus: EventBus, policies: Iterable[Policy]) -> None:
     """Attach policies to a bus. Actuators come before scorers, so that all are there when scores are announced."""
     nodes: dict[ScorerKey, ScorerNode] = {}
+    policies = list(policies)
+    parts = {id(part): part for policy in policies for part in (policy.scorer, policy.actuator)}
+    for part in parts.values():
+        if any(marked(part)):  # it listens to events of its own, for example to `RunStart`
+            bus.attach(part)
     for policy in policies:
         policy.subscribe(bus)
         nodes.setdefault(policy.key, ScorerNode(policy.key, policy.scorer))

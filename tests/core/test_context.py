@@ -60,7 +60,7 @@ def test_a_stated_unit_must_fit():
 def test_as_many_rows_as_tokens_needs_a_unit():
     # Rows of 0, 2 and 1 tokens: three numbers may mean either.
     context = UpdateContext(make_batch([[0, 1, 1]], lengths=[0, 2, 1]))
-    with pytest.raises(HandlerOutputError, match="3 weights for a batch of 3 rows and 3 tokens: say which"):
+    with pytest.raises(HandlerOutputError, match="for a batch of 3 rows and 3 tokens: say which"):
         context.weigh(torch.ones(3), by="me")
     context.weigh(torch.ones(3), per="token", by="me")
     assert context.weights["me"].per == "token"

@@ -39,7 +39,7 @@ def test_a_selector_that_reads_a_late_field_cannot_drop():
     assert make_plan(block).policies[0].acts_at is AdvantageComputed
     assert issues({**block, "apply": "drop"}) == [
         "dataflex.apply: 'toys:LateSelector' can run only after advantages are computed, "
-        "too late to drop rows; use `apply: weight`"
+        "too late to drop rows; use `apply: weight` or `apply: mask`"
     ]
 
 
@@ -49,7 +49,7 @@ def test_a_selector_that_reads_a_late_field_cannot_drop():
         (
             {**LATE, "apply": "drop"},
             "dataflex.apply: 'advantage_magnitude' can run only after advantages are computed, "
-            "too late to drop rows; use `apply: weight`",
+            "too late to drop rows; use `apply: weight` or `apply: mask`",
         ),
         (
             {**REWEIGHT, "apply": "drop"},
@@ -57,11 +57,33 @@ def test_a_selector_that_reads_a_late_field_cannot_drop():
         ),
         (
             {**SELECT, "normalize": "row"},
-            "dataflex.normalize: is for `mechanism: reweight`; a selector gives no weights",
+            "dataflex.normalize: is for `mechanism: reweight`, and for a selection with `apply: weight`",
         ),
         (
-            {**SELECT, "scorer": {"name": "toys:TokenNumber"}},
-            "dataflex.scorer.name: scores tokens; a selector of rows needs a score per row",
+            {**SELECT, "apply": "mask", "normalize": "row"},
+            "dataflex.normalize: is for `mechanism: reweight`, and for a selection with `apply: weight`",
+        ),
+        (
+            {**SELECT, "scorer": {"name": "toys:TokenNumber"}, "actuator": {"name": "toys:Best"}},
+            "dataflex.scorer.name: scores tokens; the selector 'toys:Best' compares rows and needs a score per row",
+        ),
+        (
+            {**SELECT, "actuator": {"name": "toys:Tokens"}},
+            "dataflex.scorer.name: scores rows; the selector 'toys:Tokens' chooses tokens and needs a score per token",
+        ),
+        (
+            {**SELECT, "scorer": {"name": "toys:TokenNumber"}, "apply": "drop"},
+            "dataflex.apply: tokens cannot be dropped; use `apply: weight` or `apply: mask`",
+        ),
+        ({**REWEIGHT, "advantages": "full"}, "dataflex.advantages: is for `mechanism: select`"),
+        (
+            {**SELECT, "actuator": {"name": "toys:Best"}, "refill": True},
+            "dataflex.refill: needs a selector that keeps or drops whole groups; "
+            "'toys:Best' chooses rows of the whole batch",
+        ),
+        (
+            {**SELECT, "scorer": {"name": "reward"}, "refill": {"eager": True}},
+            "dataflex.refill: needs a selector that keeps or drops whole groups; 'threshold_band' chooses single rows",
         ),
         (
             {**SELECT, "actuator": {"name": "softmax"}},
@@ -92,6 +114,29 @@ def test_a_selector_that_reads_a_late_field_cannot_drop():
 def test_impossible_combinations(block, message):
     (issue,) = issues(block)
     assert issue.startswith(message)
+
+
+def test_one_baseline_a_run():
+    subset, full = ({**SELECT, "advantages": which} for which in ("subset", "full"))
+    assert make_plan({"policies": [SELECT, subset, REWEIGHT]}).baseline == "subset"
+    assert make_plan(SELECT).baseline is None
+    assert issues({"policies": [subset, SELECT, {**full, "name": "other"}]}) == [
+        "dataflex.policies[2].advantages: is 'full', but 'subset' for the policy 'threshold_band'; a run has one"
+    ]
+    assert make_plan({"policies": [subset, {**full, "shadow": True}]}).baseline == "subset"
+
+
+def test_a_selector_may_choose_tokens():
+    policy = make_plan({**SELECT, "scorer": {"name": "toys:TokenNumber"}}).policies[0]
+    assert (policy.acts_at, policy.apply) == (AdvantageComputed, "weight")
+    plan = make_plan({**SELECT, "scorer": {"name": "toys:TokenNumber"}, "apply": "mask"})
+    assert (plan.weighs, plan.masks) == (False, True)
+
+
+def test_a_shadow_applies_nothing():
+    for block in ({**SELECT, "shadow": True}, {"policies": [{**SELECT, "shadow": True}]}):
+        plan = make_plan(block)
+        assert (plan.applied, plan.drops, plan.weighs) == ((), False, False)
 
 
 def test_policies_of_one_name_get_names_of_their_own():

@@ -68,7 +68,7 @@ def test_scores_follow_their_rows_when_the_trainer_reorders_them():
     batch = make_batch([[1, 0, 1, 0, 1]], lengths=[1, 2, 1, 2, 1])
     driver.rollout_done(STEP, batch)
     rows = torch.tensor([4, 2, 3])
-    assert driver.advantage_computed(STEP, batch.take(rows), rows).tolist() == [5.0, 3.0, 4.0, 4.0]
+    assert driver.advantage_computed(STEP, batch.take(rows), rows).weights.tolist() == [5.0, 3.0, 4.0, 4.0]
 
 
 def test_a_group_score_does_not_change_when_rows_of_the_group_leave():
@@ -80,7 +80,7 @@ def test_a_group_score_does_not_change_when_rows_of_the_group_leave():
     batch = make_batch([[1, 1, 1, 0], [1, 0]], lengths=[1] * 6)
     assert driver.rollout_done(STEP, batch).keep.int().tolist() == [0, 0, 1, 1, 1, 1]
     rows = torch.tensor([2, 3, 4, 5])
-    weights = driver.advantage_computed(STEP, batch.take(rows), rows)
+    weights = driver.advantage_computed(STEP, batch.take(rows), rows).weights
     assert weights.tolist() == [0.75, 0.75, 0.5, 0.5]
 
 

@@ -77,6 +77,14 @@ def test_a_selection_that_would_empty_the_batch_keeps_it_whole_and_warns(mask, c
     assert "policy 0 would empty the batch" in caplog.text
 
 
+def test_a_selection_of_empty_responses_would_empty_the_batch_too():
+    batch = make_batch([[0, 0, 1]], lengths=[0, 0, 2])
+    decision = resolved(batch, [1, 1, 0])
+    assert kept(decision) == [1, 1, 1]
+    assert decision.kept_whole
+    assert kept(resolved(make_batch([[0, 0, 0]], lengths=[0, 0, 0]), [1, 1, 0])) == [1, 1, 0]
+
+
 def test_an_empty_batch_is_not_emptied(caplog):
     decision = resolved(make_batch([]), [])
     assert kept(decision) == []
@@ -95,7 +103,8 @@ def slowly(sample, masks, regroup):
         if regroup and len(before & staying) == 1 < len(before):
             lonely += 1
             staying -= before
-    if sessions and not staying:
+    filled = {row.session for row in sample.rows if row.mask} or sessions
+    if sessions and not staying & filled:
         return [1] * len(sample.rows), 0, True
     return [int(row.session in staying) for row in sample.rows], lonely, False
 

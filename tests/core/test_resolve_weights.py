@@ -3,16 +3,11 @@
 The batch of the examples has rows of 1, 3 and 2 tokens; the last token of the second row is masked.
 """
 
-import math
-
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from ragged import samples
 
 from dataflex_events import HandlerOutputError, UpdateContext
-from dataflex_events.resolve import KeepDecision, resolve_weights
+from dataflex_events.resolve import resolve_update
 from dataflex_events.testing import make_batch
 
 BATCH = make_batch([[1, 0, 1]], lengths=[1, 3, 2], mask=[[1], [1, 1, 0], [1, 1]])
@@ -25,8 +20,9 @@ def resolved(*proposals, keep=None, mode="token-mean", batch=BATCH, mask=MASK):
     context = UpdateContext(batch)
     for number, (weights, normalize) in enumerate(proposals):
         context.weigh(weights, normalize=normalize, by=str(number))
-    decision = KeepDecision(None if keep is None else torch.tensor(keep, dtype=torch.bool))
-    return resolve_weights(context, decision, mask, mode)
+    if keep is not None:
+        context.keep(torch.tensor(keep, dtype=torch.bool), by="selector")
+    return resolve_update(context, mask, mode).weights
 
 
 def test_without_a_proposal_there_are_no_weights():
@@ -59,6 +55,7 @@ def test_row_makes_the_mean_over_rows_one():
         ("seq-mean-token-mean", "row"),
         ("seq-mean-token-sum", "row"),
         ("seq-mean-token-sum-norm", "row"),
+        ("token-sum", "token"),
     ],
 )
 def test_auto_follows_the_loss(mode, unit):
@@ -105,7 +102,7 @@ def test_the_product_does_not_depend_on_who_ran_first():
         context = UpdateContext(BATCH)
         for name in order:
             context.weigh(ROWS * 0 + values[name], by=name)
-        results.append(resolve_weights(context, KeepDecision(None), MASK, "token-mean"))
+        results.append(resolve_update(context, MASK, "token-mean").weights)
     assert torch.equal(*results)
     torch.testing.assert_close(results[0], torch.ones(6))
 
@@ -144,54 +141,10 @@ def test_token_weights_where_there_are_as_many_rows_as_tokens():
     for per, expected in (("token", [1.0, 2.0, 5.0]), ("row", [2.0, 2.0, 5.0])):
         context = UpdateContext(batch)
         context.weigh(ROWS, per=per, by="me")
-        weights = resolve_weights(context, KeepDecision(None), torch.ones(3, dtype=torch.bool), "token-mean")
+        weights = resolve_update(context, torch.ones(3, dtype=torch.bool), "token-mean").weights
         assert weights.tolist() == expected
 
 
 def test_a_product_beyond_float32_is_an_error_that_names_the_handlers():
     with pytest.raises(HandlerOutputError, match="the product of the weights of 0, 1 is not finite"):
         resolved((ROWS * 1e30, "none"), (ROWS * 1e30, "none"))
-
-
-WEIGHTS = st.sampled_from([0.0, 0.25, 1.0, 3.0])
-
-
-def slowly(sample, proposals, keep, mode):
-    unit = "token" if mode == "token-mean" else "row"
-    tokens = [(at, bool(valid)) for at, row in enumerate(sample.rows) for valid in row.mask]
-
-    def mean(weights, kept, how):
-        counted = {}  # valid weights, by token or by row
-        for number, ((at, valid), weight) in enumerate(zip(tokens, weights, strict=True)):
-            if valid and kept[at]:
-                counted.setdefault(number if how == "token" else at, []).append(weight)
-        means = [math.fsum(values) / len(values) for values in counted.values()]
-        return (math.fsum(means) / len(means) if means else 1.0) or 1.0
-
-    result = [1.0] * len(tokens)
-    for weights, normalize in proposals:
-        how = unit if normalize == "auto" else normalize
-        scale = 1.0 if how == "none" else mean(weights, keep, how)
-        result = [one * weight / scale for one, weight in zip(result, weights, strict=True)]
-    everything = [True] * len(keep)
-    share = mean([float(keep[at]) for at, _ in tokens], everything, unit)
-    return [weight * keep[at] / share for weight, (at, _) in zip(result, tokens, strict=True)]
-
-
-@given(sample=samples(), data=st.data(), mode=st.sampled_from(["token-mean", "seq-mean-token-mean"]))
-def test_against_plain_python(sample, data, mode):
-    keep = data.draw(st.lists(st.booleans(), min_size=len(sample.rows), max_size=len(sample.rows)))
-    context, proposals = UpdateContext(sample.batch), []
-    for number in range(data.draw(st.integers(0, 3))):
-        normalize = data.draw(st.sampled_from(["auto", "token", "row", "none"]))
-        per = data.draw(st.sampled_from(["row", "token"]))
-        count = len(sample.rows) if per == "row" else sample.batch.tokens
-        weights = data.draw(st.lists(WEIGHTS, min_size=count, max_size=count))
-        context.weigh(torch.tensor(weights), normalize=normalize, per=per, by=str(number))
-        if per == "row":
-            weights = [weights[at] for at, row in enumerate(sample.rows) for _ in row.mask]
-        proposals.append((weights, normalize))
-    decision = KeepDecision(torch.tensor(keep, dtype=torch.bool))
-    got = resolve_weights(context, decision, sample.batch["response_mask"].bool(), mode)
-    assert got.dtype == torch.float32
-    assert got.tolist() == pytest.approx(slowly(sample, proposals, keep, mode), rel=1e-6)

@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from dataflex_events import Batch, Observer, Reweighter, Scorer, Selector, StepEnd, on
+from dataflex_events import Batch, Observer, Reweighter, RunStart, Scorer, Selector, StepEnd, on
 
 
 @dataclass
@@ -104,6 +104,45 @@ class LateSelector(Selector):
 
     def select(self, scores: Tensor, batch: Batch) -> Tensor:
         return scores > 0
+
+
+@dataclass
+class Best(Selector):
+    """Keeps the rows with the highest score of the batch."""
+
+    scope = "batch"
+
+    def select(self, scores: Tensor, batch: Batch) -> Tensor:
+        return scores == scores.max()
+
+
+@dataclass
+class Tokens(Selector):
+    """Keeps tokens whose score is above 1."""
+
+    scope = "token"
+    normalize = "none"
+
+    def select(self, scores: Tensor, batch: Batch) -> Tensor:
+        return scores > 1
+
+
+@dataclass
+class Started(Scorer):
+    """Scores every row with the number of rollouts for a prompt, which it learns at the start of the run."""
+
+    fields = ("reward",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._rollouts = 0
+
+    @on(RunStart)
+    def learn(self, event: RunStart) -> None:
+        self._rollouts = event.run.rollouts_per_prompt
+
+    def score(self, batch: Batch) -> Tensor:
+        return torch.full((len(batch),), float(self._rollouts))
 
 
 @on(StepEnd)

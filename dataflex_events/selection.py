@@ -1,0 +1,85 @@
+"""How a selection can be applied, and what of it cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dataflex_events.components import Handler, Scorer, Selector
+from dataflex_events.config import PolicyConfig
+from dataflex_events.errors import ConfigIssue
+from dataflex_events.fields import first_moment
+from dataflex_events.policy import Policy
+
+NOT_NORMALIZED = "is for `mechanism: reweight`, and for a selection with `apply: weight`"
+
+
+def drops(config: PolicyConfig, scorer: Scorer, selector: Selector) -> bool:
+    """True if the policy takes rows out of the batch: if it is told to, or is free to and knows the score in time."""
+    if config.apply is not None:
+        return config.apply == "drop"
+    return not (selects_tokens(scorer, selector) or is_late(scorer) or is_late(selector))
+
+
+def selects_tokens(scorer: Scorer, selector: Selector) -> bool:
+    """True if it chooses tokens, not rows."""
+    return selector.scope == "token" or (selector.scope == "score" and scorer.per == "token")
+
+
+def selects_groups(scorer: Scorer, selector: Selector) -> bool:
+    """True if it keeps or drops whole groups."""
+    return selector.scope == "score" and scorer.per == "group"
+
+
+def is_late(component: Handler) -> bool:
+    """True if it can run only after advantages are computed."""
+    return first_moment(component.fields) != "rollout_done"
+
+
+def selection_issues(config: PolicyConfig, scorer: Scorer, selector: Selector, path: str) -> list[ConfigIssue]:
+    """What about a policy that selects cannot work."""
+    issues = []
+    name = config.actuator.name
+    if selector.scope in ("within_group", "batch") and scorer.per == "token":
+        message = f"scores tokens; the selector {name!r} compares rows and needs a score per row"
+        issues.append(ConfigIssue(f"{path}.scorer.name", message))
+    elif selector.scope == "token" and scorer.per != "token":
+        message = f"scores rows; the selector {name!r} chooses tokens and needs a score per token"
+        issues.append(ConfigIssue(f"{path}.scorer.name", message))
+    if config.normalize is not None and config.apply is None and drops(config, scorer, selector):
+        issues.append(ConfigIssue(f"{path}.normalize", NOT_NORMALIZED))
+    if config.apply == "drop":
+        issues += _drop_issues(config, scorer, selector, path)
+    if config.refill:
+        issues.append(ConfigIssue(f"{path}.refill", _why_no_refill(name, scorer, selector)))
+    return issues
+
+
+def baseline_issues(policies: Sequence[Policy]) -> list[ConfigIssue]:
+    """Policies that want the baseline of the same groups over different rows."""
+    wishes = [policy for policy in policies if policy.baseline is not None and not policy.shadow]
+    return [
+        ConfigIssue(
+            f"{policy.path}.advantages",
+            f"is {policy.baseline!r}, but {wishes[0].baseline!r} for the policy {wishes[0].name!r}; a run has one",
+        )
+        for policy in wishes[1:]
+        if policy.baseline != wishes[0].baseline
+    ]
+
+
+def _drop_issues(config: PolicyConfig, scorer: Scorer, selector: Selector, path: str) -> list[ConfigIssue]:
+    if selects_tokens(scorer, selector):
+        return [ConfigIssue(f"{path}.apply", "tokens cannot be dropped; use `apply: weight` or `apply: mask`")]
+    late = [part.name for part, made in ((config.scorer, scorer), (config.actuator, selector)) if is_late(made)]
+    if not late:
+        return []
+    reads = f"{' and '.join(map(repr, late))} can run only after advantages are computed"
+    return [ConfigIssue(f"{path}.apply", f"{reads}, too late to drop rows; use `apply: weight` or `apply: mask`")]
+
+
+def _why_no_refill(name: str, scorer: Scorer, selector: Selector) -> str:
+    if selects_groups(scorer, selector):
+        return "is not available in this version"
+    compared = {"within_group": "rows of a group", "batch": "rows of the whole batch", "token": "tokens"}
+    what = compared.get(selector.scope, "tokens" if scorer.per == "token" else "single rows")
+    return f"needs a selector that keeps or drops whole groups; {name!r} chooses {what}"
