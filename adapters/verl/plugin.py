@@ -11,14 +11,12 @@ import os
 from collections.abc import Callable
 from types import ModuleType
 
-from dataflex_events.adapters.verl.post_import import when_imported
-from dataflex_events.errors import ContractError
-
 logger = logging.getLogger("dataflex")
 
 
 def _reported(action: str, callback: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
     """Log the callback's exception instead of failing verl's own import: a run that does not use us must go on."""
+    from dataflex_events.errors import ContractError
 
     def run(module: ModuleType) -> None:
         try:
@@ -43,6 +41,8 @@ def _watch_configuration(module: ModuleType) -> None:
 
 def install() -> None:
     """Leave the callbacks behind."""
+    from dataflex_events.adapters.verl.post_import import when_imported  # here, so that a failure is logged as well
+
     if os.environ.get("VERL_PLATFORM", "").lower() == "cpu":
         from dataflex_events.adapters.verl import contract
         from dataflex_events.adapters.verl.cpu import install as cpu

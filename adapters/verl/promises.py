@@ -33,6 +33,12 @@ DEFINITIONS: dict[str, tuple[str, ...]] = {
         "PPOTrainerSync.local_trigger_step",
         "PPOTrainerSync.actor_rollout_wg",
     ),
+    # how advantages are computed anew
+    "verl.trainer.ppo.v1.utils": (
+        "compute_advantage_for_multi_trajectories("
+        "data, batch_keys, adv_estimator, gamma, lam, num_repeat, norm_adv_by_std_in_grpo, config, ...)",
+    ),
+    "verl": ("DataProto.batch", "DataProto.non_tensor_batch"),
     "verl.trainer.ppo.utils": ("need_critic(config, ...)", "need_reference_policy(config, ...)"),
     "verl.utils.config": ("validate_config(config, use_reference_policy, use_critic, ...)",),
     "verl.protocol": ("BatchData.__init__(data, ...)", "BatchData.chunk(chunks, ...)"),

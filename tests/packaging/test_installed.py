@@ -62,7 +62,9 @@ for point in sorted(distribution("dataflex-verl").entry_points, key=lambda point
 """
     assert installed.run("-c", code, cwd=tmp_path).splitlines() == [
         "console_scripts dataflex-events",
+        "dataflex_events.commands check",
         "dataflex_events.commands demo",
+        "dataflex_events.commands doctor",
         "dataflex_events.handlers builtin",
         "verl.plugins dataflex",
     ]
@@ -71,7 +73,7 @@ for point in sorted(distribution("dataflex-verl").entry_points, key=lambda point
 def test_the_console_script(installed: Environment, tmp_path: Path) -> None:
     script = str(installed.bin / "dataflex-events")
     assert installed.call(script, "--version", cwd=tmp_path) == "dataflex-verl 0.1.0\n"
-    assert "  demo  " in installed.call(script, "--help", cwd=tmp_path)
+    assert "  demo    " in installed.call(script, "--help", cwd=tmp_path)
     assert "cannot be loaded" not in installed.call(script, "--help", cwd=tmp_path)
     assert "threshold_band" in installed.call(script, "list", cwd=tmp_path)
 

@@ -23,6 +23,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Build the lab, train, and print a summary."""
+    from dataflex_events.adapters.verl.contract import require_version
+
+    require_version()
     from dataflex_events.adapters.verl.commands import _demo_report as report
     from dataflex_events.adapters.verl.commands._demo_run import BLOCK, prepare, train
     from dataflex_events.adapters.verl.cpu.lab import build_lab
