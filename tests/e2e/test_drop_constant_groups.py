@@ -7,7 +7,8 @@ GRPO is that of the informative groups, times their share of the tokens (token-m
 from __future__ import annotations
 
 import pytest
-from droplab import BAND, BAND_AS_WEIGHT, CASES, CONSTANT, PROMPTS, ROLLOUTS, Case, Runs
+import torch
+from droplab import CONSTANT, HELD, LOSSES, PROMPTS, ROLLOUTS, Runs
 from dropstory import Step, expected_kept, initial_model, real
 from plaingrpo import PlainGrpo, Row, advantages, difference, norm
 
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.e2e
 TOLERANCE = 1e-4  # rounding of sums in float32
 
 
-@pytest.fixture(scope="module", params=["token-mean", "seq-mean-token-mean"])
+@pytest.fixture(scope="module", params=LOSSES)
 def loss(request: pytest.FixtureRequest) -> str:
     """How token losses are averaged."""
     return request.param
@@ -24,21 +25,20 @@ def loss(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def plain(loss: str, drop_runs: Runs) -> Step:
-    """The batch without a selector: nothing is kept back in the first step of this run."""
-    (case,) = (case for case in CASES if (case.loss, case.mini_batches, case.ranks) == (loss, 1, 1))
-    return drop_runs.steps(case)[0]
+    """The batch without a selector."""
+    return drop_runs.steps(HELD[loss, "none"])[0]
 
 
 @pytest.fixture(scope="module")
 def dropped(loss: str, drop_runs: Runs) -> Step:
     """The batch with `apply: drop`."""
-    return drop_runs.steps(Case((BAND,), loss=loss))[0]
+    return drop_runs.steps(HELD[loss, "drop"])[0]
 
 
 @pytest.fixture(scope="module")
 def weighted(loss: str, drop_runs: Runs) -> Step:
     """The batch with `apply: weight`."""
-    return drop_runs.steps(Case((BAND_AS_WEIGHT,), loss=loss))[0]
+    return drop_runs.steps(HELD[loss, "weight"])[0]
 
 
 def informative(step: Step) -> list[Row]:
@@ -54,9 +54,10 @@ def factor(step: Step, loss: str) -> float:
     return len(step.generated) / len(informative(step))
 
 
-def by_hand(loss: str, rows: list[Row]) -> dict[str, object]:
-    """Gradient of plain GRPO on rows, before the first optimizer step."""
+def by_hand(loss: str, step: Step, rows: list[Row]) -> dict[str, object]:
+    """Gradient of plain GRPO on rows, with the parameters of a step."""
     hand = PlainGrpo(initial_model(), loss)
+    hand.load(step.updates[0].before)
     return hand.gradient(rows, advantages(rows), hand.fixed_log_probs(rows))
 
 
@@ -69,16 +70,24 @@ def test_the_batches_are_the_same(plain: Step, dropped: Step, weighted: Step) ->
     assert responses[0] == responses[1] == responses[2]
 
 
+def test_so_are_the_parameters(plain: Step, dropped: Step, weighted: Step) -> None:
+    start = plain.updates[0].before
+    for step in (plain, dropped, weighted):
+        for name, value in start.items():
+            assert torch.equal(step.updates[0].before[name], value)
+            assert torch.equal(step.updates[0].after[name], value)
+
+
 def test_drop_is_plain_grpo_on_the_informative_groups(loss: str, dropped: Step) -> None:
     (update,) = dropped.updates
     assert len(dropped.received(update)) == (PROMPTS - len(CONSTANT)) * ROLLOUTS
-    assert difference(update.gradients, by_hand(loss, informative(dropped))) < TOLERANCE
+    assert difference(update.gradients, by_hand(loss, dropped, informative(dropped))) < TOLERANCE
 
 
 def test_without_a_selector_the_step_is_shrunk(loss: str, plain: Step) -> None:
     (update,) = plain.updates
-    assert difference(update.gradients, by_hand(loss, plain.generated)) < TOLERANCE
-    shrunk = by_hand(loss, informative(plain))
+    assert difference(update.gradients, by_hand(loss, plain, plain.generated)) < TOLERANCE
+    shrunk = by_hand(loss, plain, informative(plain))
     assert norm(shrunk) / norm(update.gradients) == pytest.approx(factor(plain, loss), rel=TOLERANCE)
 
 
@@ -97,7 +106,7 @@ def test_with_the_selector_it_is_not(
 
 def test_weight_has_the_gradient_of_drop(loss: str, dropped: Step, weighted: Step) -> None:
     assert difference(weighted.updates[0].gradients, dropped.updates[0].gradients) < TOLERANCE
-    assert difference(weighted.updates[0].gradients, by_hand(loss, informative(weighted))) < TOLERANCE
+    assert difference(weighted.updates[0].gradients, by_hand(loss, weighted, informative(weighted))) < TOLERANCE
 
 
 def test_weight_keeps_all_rows_and_weighs_them(loss: str, weighted: Step) -> None:

@@ -16,7 +16,7 @@ CASE = Case(
     sizes=(UNEVEN, UNEVEN, UNEVEN, FIVE, FIVE, UNEVEN),
     loss="seq-mean-token-mean",
     mini_batches=4,
-    handlers=("{path:'dropkit:Cut',params:{at:['','padding','divisor','','deal','clear']}}",),
+    handlers=("{path: 'cut:CutRows', params: {at: [[], [padding], [divisor], [], [deal], [clear]]}}",),
     fails=True,
 )
 

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from labrun import run_verl
+from droplab import FULL_STEPS, TIMED, Runs
 
 pytestmark = pytest.mark.e2e
 
 
-def test_a_handler_that_raises_stops_the_run(tmp_path) -> None:
-    block = [
-        "trainer.v1.trainer_mode=dataflex_sync",
-        "+dataflex.handlers=[{path:'weighing:Raises',params:{at:2}}]",
-    ]
-    run = run_verl(tmp_path, *block, steps=3, probe=True).failed()
-    message = (
-        "HandlerError: handler 'Raises.break_down' failed at advantage_computed, step 2: RuntimeError: out of luck"
-    )
-    assert message in run.log
+def test_a_handler_that_raises_stops_the_run(drop_runs: Runs) -> None:
+    run = drop_runs.run(TIMED)
+    place = f"handler 'Raises.break_down' failed at advantage_computed, step {FULL_STEPS + 1}"
+    assert f"HandlerError: {place}: RuntimeError: out of luck" in run.log
     assert 'raise RuntimeError("out of luck")' in run.log, "the handler's own traceback"
-    assert [step["training/global_step"] for step in run.metrics] == [1], "step 1 was trained, step 2 was not"
+    trained = [step["training/global_step"] for step in run.metrics]
+    assert trained == list(range(1, FULL_STEPS + 1)), "the steps before were trained, this one was not"

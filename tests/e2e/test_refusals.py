@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+import json
+import sys
 from pathlib import Path
 
 import pytest
-from labrun import Run, run_verl
+from labrun import MODULES, SUPPORT, Run, run_command, run_verl, small_overrides
+
+from dataflex_events.adapters.verl.cpu.overrides import lab_environment
 
 pytestmark = pytest.mark.e2e
 
@@ -48,45 +51,56 @@ REFUSED: dict[str, tuple[list[str], str]] = {
 }
 
 
+EVERYTHING = [
+    "trainer.v1.trainer_mode=sync",
+    "trainer.use_v1=false",
+    "+dataflex.handlers=[weighting:all_one]",
+    REWEIGHT.replace("softmax", "softmacks").replace("+dataflex=", "+dataflex.policies=[") + "]",
+]
+
+
+def surroundings(folder: Path) -> dict[str, str]:
+    """Ray makes its folder when it starts; the probe leaves a file in every process that imports verl."""
+    return {"RAY_TMPDIR": str(folder / "ray"), MODULES: "processes"}
+
+
 @pytest.fixture(scope="module")
-def refused(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    """All runs, two at a time, and one that makes every mistake that can be made at once."""
-    root = tmp_path_factory.mktemp("refused")
-    everything = ["trainer.v1.trainer_mode=sync", "trainer.use_v1=false", "+dataflex.handlers=[weighting:all_one]"]
-    everything += [REWEIGHT.replace("softmax", "softmacks").replace("+dataflex=", "+dataflex.policies=[") + "]"]
-    commands = {**{name: overrides for name, (overrides, _) in REFUSED.items()}, "everything": everything}
-
-    def run(name: str) -> Run:
-        return _refused(root / name.replace(" ", "_"), commands[name])
-
-    with ThreadPoolExecutor(2) as pool:
-        return dict(zip(commands, pool.map(run, commands), strict=True))
+def one_by_one(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """One process, whose calls of the entry point make one mistake each."""
+    folder = tmp_path_factory.mktemp("one_by_one")
+    calls = {name: [*small_overrides(folder), *overrides] for name, (overrides, _) in REFUSED.items()}
+    file = folder / "calls.json"
+    file.write_text(json.dumps(calls))
+    command = [sys.executable, str(SUPPORT / "entrypoint.py"), str(file)]
+    return run_command(folder, command, {**lab_environment(), **surroundings(folder)}, timeout=120).succeeded()
 
 
-def _refused(folder: Path, overrides: list[str]) -> Run:
-    # Ray makes its folder when it starts; the probe leaves a file in every process that imports verl.
-    environment = {"RAY_TMPDIR": str(folder / "ray"), "VERL_USE_EXTERNAL_MODULES": "processes"}
-    return run_verl(folder, *overrides, environment=environment, timeout=120).failed()
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A command line that makes every mistake that can be made at once."""
+    folder = tmp_path_factory.mktemp("everything")
+    return run_verl(folder, *EVERYTHING, environment=surroundings(folder), timeout=120).failed()
 
 
-@pytest.mark.parametrize("mistake", [*REFUSED, "everything"])
-def test_nothing_was_started(refused: dict[str, Run], mistake: str) -> None:
-    run = refused[mistake]
+@pytest.mark.parametrize("name", ["one_by_one", "everything"])
+def test_nothing_was_started(name: str, request: pytest.FixtureRequest) -> None:
+    run: Run = request.getfixturevalue(name)
     assert not (run.folder / "ray").exists()
     assert "Started a local Ray instance" not in run.log
     assert len(list((run.folder / "farend").glob("process-*"))) == 1, "verl was imported by the entry point alone"
 
 
 @pytest.mark.parametrize("mistake", REFUSED)
-def test_the_message_says_what_is_wrong(refused: dict[str, Run], mistake: str) -> None:
+def test_the_message_says_what_is_wrong(one_by_one: Run, mistake: str) -> None:
+    said = one_by_one.log.partition(f"=== {mistake}\n")[2].partition("\n=== ")[0]
     message = f"ConfigError: 1 mistake in the dataflex configuration:\n  - {REFUSED[mistake][1]}"
-    assert refused[mistake].log.count(message) == 1, refused[mistake].log[-3000:]
+    assert said.count(message) == 1, said[-3000:]
+    assert "accepted" not in said
 
 
-def test_one_message_lists_all_mistakes(refused: dict[str, Run]) -> None:
-    log = refused["everything"].log
-    assert log.count("mistakes in the dataflex configuration:") == 1
-    listed = log.partition("4 mistakes in the dataflex configuration:\n")[2].splitlines()[:4]
+def test_one_message_lists_all_mistakes(everything: Run) -> None:
+    assert everything.log.count("mistakes in the dataflex configuration:") == 1
+    listed = everything.log.partition("4 mistakes in the dataflex configuration:\n")[2].splitlines()[:4]
     assert [line.partition(": ")[0] for line in listed] == [
         "  - trainer.use_v1",
         "  - trainer.v1.trainer_mode",

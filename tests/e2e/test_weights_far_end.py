@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from farcheck import (
     Row,
+    Step,
     Weights,
     by_token_by_hand,
     check_received,
@@ -15,6 +16,7 @@ from farcheck import (
     resolved_weights,
     rows_of,
     softmax_by_hand,
+    step_of,
     valid_tokens,
 )
 from labrun import PADDED, Run, run_verl
@@ -28,8 +30,8 @@ WEIGHTS = [
     "+dataflex.mechanism=reweight",
     "+dataflex.scorer.name=advantage_magnitude",
     f"+dataflex.actuator={{name:softmax,params:{{temperature:{TEMPERATURE}}}}}",
-    "+dataflex.handlers=[weighing:by_token,farend:Context]",
 ]
+HANDLERS = "weighing:by_token,farend:Context"
 # Tokens are drawn from the 3 likeliest, and the server reports probabilities among those; the trainer computes them
 # among all. So verl's importance weights are visibly below 1, and the threshold truncates some of them. Tokens that are
 # less than half as likely for the trainer are rejected: they stay in their row and do not count.
@@ -45,39 +47,55 @@ IMPORTANCE = [
 
 
 @pytest.fixture(scope="module")
-def weighted(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Weights, verl's rollout correction is off."""
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Weights, verl's rollout correction is off. In step 1 and 3 they are written but not listed in `fields`.
+
+    In step 1 nothing verifies it, so that the run goes on; in step 3 something does.
+    """
+    cut = "{path: 'cut:CutWeights', params: {at: [[append, verify], [], [append]]}}"
+    block = [*WEIGHTS, f"+dataflex.handlers=[{HANDLERS},{cut}]", "+dataflex.verify_every=1"]
     off = "algorithm.rollout_correction.rollout_is=null"
-    return run_verl(tmp_path_factory.mktemp("weighted"), *PADDED, *WEIGHTS, off, probe=True).succeeded()
+    return run_verl(tmp_path_factory.mktemp("weights"), *PADDED, *block, off, steps=3, probe=True).failed()
+
+
+@pytest.fixture
+def invisible(run: Run) -> Step:
+    """The step in which no worker could see the weights."""
+    return step_of(run, 1)
+
+
+@pytest.fixture
+def weighted(run: Run) -> Step:
+    """The step in which all is as it should be."""
+    return step_of(run, 2)
+
+
+@pytest.fixture
+def stopped(run: Run) -> Step:
+    """The step that stopped the run."""
+    return step_of(run, 3)
 
 
 @pytest.fixture(scope="module")
-def weighted_twice(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run_of_two(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Weights on top of verl's importance weights, two workers, sequence means."""
     folder = tmp_path_factory.mktemp("weighted_twice")
     update = [
         "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean",
         "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=256",  # half the rows, and still several micro-batches
     ]
-    return run_verl(folder, *PADDED, *WEIGHTS, *IMPORTANCE, *update, ranks=2, probe=True).succeeded()
+    block = [*WEIGHTS, f"+dataflex.handlers=[{HANDLERS}]"]
+    return run_verl(folder, *PADDED, *block, *IMPORTANCE, *update, ranks=2, probe=True).succeeded()
 
 
-@pytest.fixture(scope="module")
-def invisible(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Weights are written but not listed in `fields`, and nothing verifies it."""
-    cut = {"VERL_USE_EXTERNAL_MODULES": "farend,cut_append,cut_verify"}
-    return run_verl(tmp_path_factory.mktemp("invisible"), *PADDED, *WEIGHTS, environment=cut).succeeded()
+@pytest.fixture
+def weighted_twice(run_of_two: Run) -> Step:
+    """Its only step."""
+    return step_of(run_of_two, 1)
 
 
-@pytest.fixture(scope="module")
-def stopped(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Weights are written but not listed in `fields`."""
-    cut = {"VERL_USE_EXTERNAL_MODULES": "farend,cut_append"}
-    return run_verl(tmp_path_factory.mktemp("stopped"), *PADDED, *WEIGHTS, environment=cut).failed()
-
-
-def expected_by_hand(run: Run, mean_over: str) -> Weights:
-    rows = received_rows(run)
+def expected_by_hand(step: Step, mean_over: str) -> Weights:
+    rows = received_rows(step)
     return product(softmax_by_hand(rows, TEMPERATURE, mean_over), by_token_by_hand(rows))
 
 
@@ -96,25 +114,25 @@ def group_of(row: Row) -> str:
 # ---------------------------------------------------------------- positive
 
 
-def test_the_loss_receives_the_resolved_weights_in_every_row_and_token(weighted: Run) -> None:
+def test_the_loss_receives_the_resolved_weights_in_every_row_and_token(weighted: Step) -> None:
     rows, resolved = received_rows(weighted), resolved_weights(weighted)
-    assert len(weighted.records("loss")) >= 4, "several micro-batches in each of the two mini-batches"
+    assert len(weighted.calls) >= 4, "several micro-batches in each of the two mini-batches"
     assert is_discriminating(resolved)
     assert check_received(rows, resolved) == sum(len(row) for row in resolved.values())
 
 
-def test_the_resolved_weights_are_those_computed_by_hand(weighted: Run) -> None:
+def test_the_resolved_weights_are_those_computed_by_hand(weighted: Step) -> None:
     check_received(received_rows(weighted), expected_by_hand(weighted, mean_over="token"))
 
 
-def test_padding_rows_get_weight_one_and_do_not_count(weighted: Run) -> None:
+def test_padding_rows_get_weight_one_and_do_not_count(weighted: Step) -> None:
     padding = [row for row in received_rows(weighted) if row.padding]
     assert len(padding) == 8
     assert all(set(row.weights) == {1.0} and not valid_tokens(row) for row in padding)
 
 
-def test_the_loss_of_the_worker_is_the_weighted_one(weighted: Run) -> None:
-    calls, seen = weighted.records("loss"), 0
+def test_the_loss_of_the_worker_is_the_weighted_one(weighted: Step) -> None:
+    calls, seen = list(weighted.calls), 0
     while seen < 32:  # the first of the two mini-batches: before any optimizer step
         call = calls.pop(0)
         rows = rows_of(call)
@@ -124,11 +142,11 @@ def test_the_loss_of_the_worker_is_the_weighted_one(weighted: Run) -> None:
     assert seen == 32
 
 
-def test_weights_multiply_with_the_importance_weights_of_verl(weighted_twice: Run) -> None:
+def test_weights_multiply_with_the_importance_weights_of_verl(weighted_twice: Step) -> None:
     rows, resolved = received_rows(weighted_twice), resolved_weights(weighted_twice)
     importance = importance_weights(rows, THRESHOLD)
     assert {row.rank for row in rows} == {0, 1}
-    assert len(weighted_twice.records("loss")) >= 8, "several micro-batches for each worker and mini-batch"
+    assert len(weighted_twice.calls) >= 8, "several micro-batches for each worker and mini-batch"
     assert is_discriminating(resolved)
     ratios = [importance[row.key][token] for row in rows if not row.padding for token in valid_tokens(row)]
     assert min(ratios) < 0.8, "verl's weights must be visible"
@@ -139,25 +157,25 @@ def test_weights_multiply_with_the_importance_weights_of_verl(weighted_twice: Ru
     assert check_received(rows, product(resolved, importance)) == valid
 
 
-def test_the_resolved_weights_are_those_computed_by_hand_over_rows(weighted_twice: Run) -> None:
+def test_the_resolved_weights_are_those_computed_by_hand_over_rows(weighted_twice: Step) -> None:
     rows = received_rows(weighted_twice)
     by_hand = expected_by_hand(weighted_twice, mean_over="row")
     check_received(rows, product(by_hand, importance_weights(rows, THRESHOLD)))
 
 
-def test_padding_rows_keep_what_the_rollout_correction_gave_them(weighted_twice: Run) -> None:
+def test_padding_rows_keep_what_the_rollout_correction_gave_them(weighted_twice: Step) -> None:
     padding = [row for row in received_rows(weighted_twice) if row.padding]
     assert len(padding) == 8
     assert all(set(row.weights) == {0.0} and not valid_tokens(row) for row in padding)
 
 
-def test_the_run_verified_the_weights(weighted: Run, weighted_twice: Run) -> None:
-    assert weighted.metrics[0]["dataflex/verified"] == 1
-    assert weighted_twice.metrics[0]["dataflex/verified"] == 1
+def test_the_run_verified_the_weights(weighted: Step, weighted_twice: Step) -> None:
+    assert weighted.metrics["dataflex/verified"] == 1
+    assert weighted_twice.metrics["dataflex/verified"] == 1
 
 
 @pytest.mark.parametrize("mix_up", ["tokens", "rows", "lost"])
-def test_a_mix_up_would_be_seen(weighted: Run, mix_up: str) -> None:
+def test_a_mix_up_would_be_seen(weighted: Step, mix_up: str) -> None:
     rows, resolved = received_rows(weighted), resolved_weights(weighted)
     first = next(row for row in rows if not row.padding)
     second = next(row for row in rows if len(row.mask) == len(first.mask) and group_of(row) != group_of(first))
@@ -174,33 +192,43 @@ def test_a_mix_up_would_be_seen(weighted: Run, mix_up: str) -> None:
 # ---------------------------------------------------------------- negative: the append to `fields` is cut
 
 
-def test_without_the_append_the_loss_receives_nothing(invisible: Run) -> None:
+def test_without_the_append_the_loss_receives_nothing(invisible: Step) -> None:
     resolved = resolved_weights(invisible)
     assert is_discriminating(resolved), "the context resolved weights as before"
-    assert invisible.metrics[0]["dataflex/weight_std"] > 0.1, "and our own metrics look alive"
+    assert invisible.metrics["dataflex/weight_std"] > 0.1, "and our own metrics look alive"
     with pytest.raises(AssertionError, match="the loss received no weights for 64 of 64 rows"):
         check_received(received_rows(invisible), resolved)
 
 
-def test_without_the_append_training_is_that_of_plain_verl(invisible: Run, plain: Run) -> None:
-    assert invisible.metrics[0]["actor/grad_norm"] == plain.metrics[0]["actor/grad_norm"]
+def test_without_the_append_training_is_that_of_plain_verl(invisible: Step, plain: Run) -> None:
+    assert invisible.metrics["actor/grad_norm"] == plain.metrics[0]["actor/grad_norm"]
 
 
-def test_without_the_append_the_run_is_stopped(stopped: Run) -> None:
-    assert "VerificationError: the worker does not receive the column 'rollout_is_weights'" in stopped.log
-    assert "does not list it in `fields`" in stopped.log
-    assert not stopped.records("loss"), "before the worker computed a loss"
+def test_without_the_append_the_run_is_stopped(run: Run, stopped: Step) -> None:
+    assert "VerificationError: the worker does not receive the column 'rollout_is_weights'" in run.log
+    assert "does not list it in `fields`" in run.log
+    assert not stopped.calls, "before the worker computed a loss"
+    assert len(run.metrics) == 2, "and not earlier"
 
 
 # ---------------------------------------------------------------- gradient
 
 
-def test_weights_change_the_gradient(weighted: Run, plain: Run) -> None:
+def test_weights_change_the_gradient(weighted: Step, plain: Run) -> None:
+    """Up to this step the run was that of plain verl, since no worker saw its weights."""
     assert "rollout_is_weights" not in plain.records("loss")[0]
-    ours, theirs = weighted.metrics[0]["actor/grad_norm"], plain.metrics[0]["actor/grad_norm"]
-    assert abs(ours - theirs) > 0.01 * theirs
+    theirs = step_of(plain, 2)
+    assert old_log_probs(weighted) == old_log_probs(theirs), "same batch, same parameters"
+    ours, other = weighted.metrics["actor/grad_norm"], theirs.metrics["actor/grad_norm"]
+    assert abs(ours - other) > 0.01 * other
+
+
+def old_log_probs(step: Step) -> list[list[float]]:
+    """Before the update, in the order in which the workers got the rows."""
+    return [row.old_log_probs for row in received_rows(step)]
 
 
 def test_weights_that_are_all_one_leave_the_gradient_as_it_is(all_one: Run, plain: Run) -> None:
-    assert all(weight == 1.0 for row in received_rows(all_one) for weight in row.weights)
+    rows = [row for number in (1, 2, 3) for row in received_rows(step_of(all_one, number))]
+    assert all(weight == 1.0 for row in rows for weight in row.weights)
     assert all_one.metrics[0]["actor/grad_norm"] == plain.metrics[0]["actor/grad_norm"]

@@ -6,7 +6,10 @@ from typing import Any
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 
-from dataflex_events.adapters.verl.cpu.agent_loop import RepeatableSingleTurn
+from dataflex_events.adapters.verl.cpu import agent_loop
+from dataflex_events.adapters.verl.cpu.agent_loop import RepeatableSingleTurn, RepeatCounter
+
+_step = 0  # for which sessions were last asked
 
 EMPTY_GROUPS = (5,)
 """Prompts all of whose sessions fail."""
@@ -21,10 +24,15 @@ def has_two_outputs(index: int, session: int) -> bool:
 
 
 class EvenSessions(RepeatableSingleTurn):
-    """The lab's own."""
+    """The lab's own, unless a row asks for the rollouts of another step (`extra_info.drawn_as`)."""
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
         """Generate the response of one session."""
+        global _step
+        if _step != (_step := int(row["global_steps"])):
+            agent_loop._repeats = RepeatCounter()  # a row that comes again in another step is no second draw
+        if row["extra_info"]["drawn_as"] is not None:
+            row["global_steps"] = row["extra_info"]["drawn_as"]
         output = await super().run(sampling_params, **row)
         output.extra_fields["session"] = int(row["session_id"])
         return output

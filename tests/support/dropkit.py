@@ -5,16 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import pytest
 import torch
 import transfer_queue as tq
 from farend import save
 from torch import Tensor
 
 from dataflex_events import Batch, Observer, RolloutDone, RunEnd, Selector, StepEnd, on
-from dataflex_events.adapters.verl import trainer
-from dataflex_events.adapters.verl.shape import StepShape
 
 PARTITION = "train"
 
@@ -25,7 +21,7 @@ class KeepFirst(Selector):
 
     Attributes:
         sizes: For each step and each group, in the order of the draw: how many sessions stay. A step without numbers
-            keeps everything.
+            keeps everything. After the last step they begin anew, for the next case with the same policy.
     """
 
     sizes: list[list[int]]
@@ -35,7 +31,7 @@ class KeepFirst(Selector):
         self._step = 0
 
     def select(self, scores: Tensor, batch: Batch) -> Tensor:
-        sizes = self.sizes[self._step]
+        sizes = self.sizes[self._step % len(self.sizes)]
         self._step += 1
         keep = torch.ones(len(batch), dtype=torch.bool)
         if not sizes:
@@ -74,40 +70,6 @@ class Watch(Observer):
     @on(RunEnd)
     def over(self, event: RunEnd) -> None:
         save("over", {"tags": _listing()})
-
-
-@dataclass
-class Cut(Observer):
-    """Takes a mechanism away in some steps, for tests that must then fail.
-
-    Attributes:
-        at: For each step what is missing: "" (nothing), "padding", "divisor", "deal" or "clear".
-    """
-
-    at: list[str]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._patch = pytest.MonkeyPatch()
-
-    @on(RolloutDone)
-    def cut(self, event: RolloutDone) -> None:
-        self._patch.undo()
-        missing = self.at[event.step.global_step - 1]
-        if missing == "padding":  # verl's own: up to full mini-batches, appended, counted
-            own = trainer.PPOTrainerSync._get_required_batch_multiple
-            self._patch.setattr(trainer.DataflexMixin, "_get_required_batch_multiple", own)
-        elif missing == "divisor":  # sequence means over padding rows too
-            self._patch.setattr(StepShape, "mini_batch_rows", StepShape.mini_batch_size)
-        elif missing == "deal":
-            self._patch.setattr(StepShape, "deal", lambda shape, padding: np.arange(shape.total))
-        elif missing == "clear":
-            self._patch.setattr(trainer, "remove_rows", _only_select)
-
-
-def _only_select(meta: Any, keep: Tensor) -> Any:
-    """Like `remove_rows`, but dropped rows stay in TransferQueue."""
-    return meta.select_keys([meta.keys[row] for row in keep.nonzero().flatten().tolist()])
 
 
 def _column(keys: list[str], name: str) -> list[Any]:

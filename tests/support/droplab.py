@@ -1,20 +1,22 @@
-"""Runs for tests of dropping rows: data, policies and overrides."""
+"""Runs for tests of dropping rows: data, policies and settings."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import yaml
+from dropagents import EMPTY_GROUPS
 from dropstory import Step, read
-from labrun import SUPPORT, Run, run_verl
+from labrun import MODULES, SUPPORT, Run, run_verl
 
 from dataflex_events.adapters.verl.cpu.lab import LabSettings, build_lab
 
 PROMPTS, ROLLOUTS = 20, 8
-AGENT = "actor_rollout_ref.rollout.agent"
 
 CONSTANT = {1: 1.0, 3: 0.0, 6: 1.0, 8: 0.0, 11: 1.0, 13: 0.0, 16: 1.0, 18: 0.0}
 """Prompts of the first batch all of whose rollouts get the same reward: 40% of the groups."""
@@ -29,35 +31,24 @@ responses with opposite advantages would have no gradient."""
 
 NOTHING = (0,) * PROMPTS
 
-BAND = "{name:band,mechanism:select,scorer:{name:group_solve_rate},actuator:{name:threshold_band}}"
-BAND_AS_WEIGHT = BAND[:-1] + ",apply:weight}"
+BAND = (
+    "{name: band, mechanism: select, scorer: {name: group_solve_rate}, actuator: {name: threshold_band}, apply: drop}"
+)
+BAND_AS_WEIGHT = BAND.replace("apply: drop", "apply: weight")
 
 
 def keep_first(sizes: Sequence[Sequence[int]]) -> str:
     """A policy that keeps the first sessions of each group, by step."""
-    listed = str([list(step) for step in sizes]).replace(" ", "")
-    actuator = f"{{name:'dropkit:KeepFirst',params:{{sizes:{listed}}}}}"
-    return f"{{name:keep,mechanism:select,scorer:{{name:reward}},actuator:{actuator}}}"
-
-
-def write_prompts(file: Path, count: int) -> None:
-    """Prompts, of all domains in turn. Those in `CONSTANT` get constant rewards from `droprewards`."""
-    rows = pq.read_table(build_lab(LabSettings.tiny()).train).to_pylist()
-    by_domain: dict[str, list[dict[str, object]]] = {}
-    for row in rows:
-        by_domain.setdefault(row["domain"], []).append(row)
-    mixed = [row for some in zip(*by_domain.values(), strict=True) for row in some][:count]
-    for number, row in enumerate(mixed):
-        row["extra_info"] = {"index": number, "split": "train", "constant": CONSTANT.get(number)}
-    pq.write_table(pa.Table.from_pylist(mixed), file)
+    actuator = f"{{name: 'dropkit:KeepFirst', params: {{sizes: {[list(step) for step in sizes]}}}}}"
+    return f"{{name: keep, mechanism: select, scorer: {{name: reward}}, actuator: {actuator}}}"
 
 
 @dataclass(frozen=True)
 class Case:
-    """One run.
+    """Consecutive steps with the same settings: a run, or a part of one.
 
     Attributes:
-        policies: Policies of the `dataflex:` block.
+        policies: Policies of the `dataflex:` block. YAML, with which Hydra's grammar agrees here.
         sizes: What `keep_first` keeps, by step; also says how many steps there are.
         loss: `loss_agg_mode`.
         mini_batches: Optimizer steps of a full training step.
@@ -68,6 +59,7 @@ class Case:
         probe: Record what the workers get and do.
         fails: The run is expected to end with an error.
         uneven: Sessions fail or have several outputs, as `dropagents` says.
+        held: Nothing is learned, and the same rollouts are drawn as in all other steps that are held.
     """
 
     policies: tuple[str, ...] = ()
@@ -81,41 +73,113 @@ class Case:
     probe: bool = True
     fails: bool = False
     uneven: bool = False
+    held: bool = False
 
-    def run(self, folder: Path) -> Run:
-        """Run it. The first batch is the same in all runs, up to its number of prompts."""
-        data = folder / "prompts.parquet"
-        write_prompts(data, min(self.prompts * len(self.sizes), 256))
+    @property
+    def block(self) -> dict[str, str]:
+        """The `dataflex:` block."""
         policies = [*self.policies, *([keep_first(self.sizes)] if any(self.sizes) else [])]
-        handlers = ["dropkit:Watch" if self.probe else "", *self.handlers]
-        return run_verl(
-            folder,
-            "trainer.v1.trainer_mode=dataflex_sync",
-            f"data.train_files={data}",
-            "data.shuffle=False",
-            f"data.train_batch_size={self.prompts}",
-            f"actor_rollout_ref.actor.ppo_mini_batch_size={self.prompts // self.mini_batches}",
-            f"actor_rollout_ref.actor.loss_agg_mode={self.loss}",
-            f"reward.custom_reward_function.path={SUPPORT / 'droprewards.py'}",
-            f"{AGENT}.agent_loop_config_path={SUPPORT / 'dropagents.yaml'}",
-            f"{AGENT}.default_agent_loop={'uneven' if self.uneven else 'even'}_sessions",
-            f"+dataflex.policies=[{','.join(policies)}]",
-            f"+dataflex.handlers=[{','.join(filter(None, handlers))}]",
-            "+dataflex.verify_every=1",
-            *self.overrides,
-            steps=len(self.sizes),
-            ranks=self.ranks,
-            environment={"VERL_USE_EXTERNAL_MODULES": "workerprobe"} if self.probe else None,
-        )
+        handlers = filter(None, ["dropkit:Watch" if self.probe else "", *self.handlers])
+        return {"policies": f"[{', '.join(policies)}]", "handlers": f"[{', '.join(handlers)}]", "verify_every": "1"}
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What is set by step, where this is a part of a run."""
+        actor: dict[str, Any] = {
+            "loss_agg_mode": self.loss,
+            "ppo_mini_batch_size": self.prompts // self.mini_batches,
+            **({"optim.lr": 0.0} if self.held else {}),
+        }
+        block = {key: yaml.safe_load(text) for key, text in self.block.items()}
+        return {"dataflex": block, **{f"actor_rollout_ref.actor.{name}": value for name, value in actor.items()}}
+
+    def rows(self) -> list[dict[str, object]]:
+        """Prompts of all steps, those of all domains in turn. They are the same in every case, up to their number."""
+        own = {"split": "train", "drawn_as": 0 if self.held else None}
+        return [
+            row
+            | {"agent_name": "uneven_sessions" if self.uneven else "even_sessions"}
+            | {"extra_info": {"index": number, "constant": CONSTANT.get(number), **own}}
+            for number, row in enumerate(_mixed_prompts()[: self.prompts * len(self.sizes)])
+        ]
+
+
+def _mixed_prompts() -> list[dict[str, object]]:
+    by_domain: dict[str, list[dict[str, object]]] = {}
+    for row in pq.read_table(build_lab(LabSettings.tiny()).train).to_pylist():
+        by_domain.setdefault(row["domain"], []).append(row)
+    return [row for some in zip(*by_domain.values(), strict=True) for row in some]
+
+
+def run_cases(cases: Sequence[Case], folder: Path) -> Run:
+    """Run cases one after the other, in one run. What is not set by step is that of the first one."""
+    first, data = cases[0], folder / "prompts.parquet"
+    pq.write_table(pa.Table.from_pylist([row for case in cases for row in case.rows()]), data)
+    schedule = [case.settings for case in cases for _ in case.sizes]
+    return run_verl(
+        folder,
+        "trainer.v1.trainer_mode=dataflex_sync",
+        f"data.train_files={data}",
+        "data.shuffle=False",
+        f"data.train_batch_size={first.prompts}",
+        f"actor_rollout_ref.actor.ppo_mini_batch_size={first.prompts // first.mini_batches}",
+        f"actor_rollout_ref.actor.loss_agg_mode={first.loss}",
+        f"reward.custom_reward_function.path={SUPPORT / 'droprewards.py'}",
+        f"actor_rollout_ref.rollout.agent.agent_loop_config_path={SUPPORT / 'dropagents.yaml'}",
+        *(f"+dataflex.{key}={text}" for key, text in first.block.items()),
+        *first.overrides,
+        steps=len(schedule),
+        ranks=first.ranks,
+        schedule=schedule if len(cases) > 1 else (),
+        environment={MODULES: "workerprobe"} if first.probe else None,
+    )
+
+
+LOSSES = ("token-mean", "seq-mean-token-mean")
 
 CASES = [
     Case(sizes=((), UNEVEN, PAIR, NOTHING), loss=loss, mini_batches=mini_batches, ranks=ranks)
     for ranks in (1, 2)
     for mini_batches in (1, 4)
-    for loss in ("token-mean", "seq-mean-token-mean")
+    for loss in LOSSES
 ]
 """Both ways to average, one and four optimizer steps, one and two ranks."""
+
+SELECTORS = {"none": (), "drop": (BAND,), "weight": (BAND_AS_WEIGHT,)}
+
+HELD = {(loss, apply): Case(policies, loss=loss, held=True) for loss in LOSSES for apply, policies in SELECTORS.items()}
+"""The same batch without a selector and with `threshold_band` in both ways, for both ways to average."""
+
+SESSIONS = Case(
+    (BAND,),
+    sizes=((5,) * (PROMPTS - len(EMPTY_GROUPS)), ()),
+    loss="seq-mean-token-mean",
+    mini_batches=2,
+    uneven=True,
+)
+"""Sessions that are uneven in the first step; at most five of each group are kept in it."""
+
+FULL_STEPS = 9
+HALF = (8, 0) * 16
+TIMED = Case(
+    sizes=(*(HALF if step % 2 else () for step in range(FULL_STEPS)), ()),
+    prompts=len(HALF),
+    handlers=(f"{{path: 'weighing:Raises', params: {{at: {FULL_STEPS + 1}}}}}",),
+    overrides=(
+        # longer rows, all of the same length, so that time follows rows
+        "data.max_response_length=48",
+        "actor_rollout_ref.rollout.ignore_eos=True",
+    ),
+    probe=False,
+    fails=True,
+)
+"""All rows and half of them in turn; then a handler raises."""
+
+TOGETHER = [
+    (*(case for case in CASES if case.ranks == 1), *HELD.values(), SESSIONS),
+    tuple(case for case in CASES if case.ranks == 2),
+]
+"""Cases that share a run."""
 
 
 @dataclass
@@ -123,20 +187,27 @@ class Runs:
     """Makes every run once, however many tests look at it."""
 
     folder: Path
-    _runs: dict[Case, Run] = field(default_factory=dict)
-    _steps: dict[Case, list[Step]] = field(default_factory=dict)
+    _runs: dict[tuple[Case, ...], Run] = field(default_factory=dict)
+    _steps: dict[tuple[Case, ...], list[Step]] = field(default_factory=dict)
 
     def run(self, case: Case) -> Run:
-        """The run of a case. It ended as it should."""
-        if case not in self._runs:
+        """The run to which a case belongs. It ended as it should."""
+        cases = _company(case)
+        if cases not in self._runs:
             folder = self.folder / f"run{len(self._runs)}"
             folder.mkdir()
-            self._runs[case] = case.run(folder)
-        run = self._runs[case]
+            self._runs[cases] = run_cases(cases, folder)
+        run = self._runs[cases]
         return run.failed() if case.fails else run.succeeded()
 
     def steps(self, case: Case) -> list[Step]:
         """The steps of a case."""
-        if case not in self._steps:
-            self._steps[case] = read(self.run(case))
-        return self._steps[case]
+        cases, run = _company(case), self.run(case)
+        if cases not in self._steps:
+            self._steps[cases] = read(run)
+        start = sum(len(earlier.sizes) for earlier in cases[: cases.index(case)])
+        return self._steps[cases][start : start + len(case.sizes)]
+
+
+def _company(case: Case) -> tuple[Case, ...]:
+    return next((cases for cases in TOGETHER if case in cases), (case,))

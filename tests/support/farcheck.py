@@ -35,9 +35,40 @@ class Row:
     weights: list[float] | None
 
 
-def received_rows(run: Run) -> list[Row]:
-    """The rows that the losses of a run of one step received, over all ranks, mini-batches and micro-batches."""
-    return [row for call in run.records("loss") for row in rows_of(call)]
+@dataclass(frozen=True)
+class Step:
+    """What was sent to the workers in one step, and what they received.
+
+    Attributes:
+        calls: What each call of the loss got, over all ranks, mini-batches and micro-batches.
+        sent: The batch as the trainer sent it.
+        context: What our step context resolved, if `farend:Context` watched it and the step got to its end.
+        metrics: What verl logged, if the step got to its end.
+    """
+
+    calls: list[dict[str, Any]]
+    sent: dict[str, Any]
+    context: dict[str, Any] | None
+    metrics: dict[str, Any] | None
+
+
+def step_of(run: Run, step: int) -> Step:
+    """A step of a run with `farend`."""
+
+    def own(name: str) -> dict[str, Any] | None:
+        return next((record for record in run.records(name) if record["step"] == step), None)
+
+    sent = own("sent")
+    assert sent is not None, f"step {step} did not get to its update"
+    uids = {key.rsplit("_", 2)[0] for key in sent["keys"]}  # each draw has its own, padding rows too
+    calls = [call for call in run.records("loss") if uids & set(call["uid"])]
+    metrics = next((metrics for metrics in run.metrics if metrics["training/global_step"] == step), None)
+    return Step(calls, sent, own("context"), metrics)
+
+
+def received_rows(step: Step) -> list[Row]:
+    """The rows that the losses of a step received."""
+    return [row for call in step.calls for row in rows_of(call)]
 
 
 def rows_of(call: Mapping[str, Any]) -> list[Row]:
@@ -91,11 +122,11 @@ def check_received(rows: Sequence[Row], expected: Weights, tolerance: float = 1e
     return compared
 
 
-def resolved_weights(run: Run) -> Weights:
-    """What our context resolved in a run of one step, by row key: its rows are in the order of the trainer's batch."""
-    (context,), (sent,) = run.records("context"), run.records("sent")
-    keys = [key for key, padding in zip(sent["keys"], sent["padding"], strict=True) if not padding]
-    rows = context["weights"].split(context["offsets"].diff().tolist())
+def resolved_weights(step: Step) -> Weights:
+    """What our context resolved, by row key: its rows are in the order of the trainer's batch."""
+    assert step.context is not None
+    keys = [key for key, padding in zip(step.sent["keys"], step.sent["padding"], strict=True) if not padding]
+    rows = step.context["weights"].split(step.context["offsets"].diff().tolist())
     return {key: row.tolist() for key, row in zip(keys, rows, strict=True)}
 
 

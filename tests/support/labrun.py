@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import schedule as by_step
 import torch
 
 from dataflex_events.adapters.verl.cpu.lab import LabSettings, build_lab
 from dataflex_events.adapters.verl.cpu.overrides import lab_environment, lab_overrides
 
 SUPPORT = Path(__file__).parent
+MODULES = "VERL_USE_EXTERNAL_MODULES"  # verl imports these, in this order, in every process
 
 # Small enough for seconds, large enough for groups with mixed outcomes: 8 prompts x 8 rollouts.
 SMALL = ["data.train_batch_size=8", "actor_rollout_ref.actor.ppo_mini_batch_size=8"]
@@ -86,6 +88,7 @@ def run_verl(
     ranks: int = 1,
     seed: int = 0,
     probe: bool = False,
+    schedule: Sequence[by_step.Settings] = (),
     environment: dict[str, str] | None = None,
     timeout: float = 600,
 ) -> Run:
@@ -98,24 +101,35 @@ def run_verl(
         ranks: Trainer processes.
         seed: Seed of prompts and sampling.
         probe: Load `farend` in every process of the run, so that it records what the worker's loss receives.
+        schedule: Settings of each step, where they differ; see `schedule`.
         environment: Further environment variables.
         timeout: Seconds; a run that takes longer is killed with all its processes and fails.
     """
-    lab = build_lab(LabSettings.tiny())
     command = [
         sys.executable,
         "-m",
         "verl.trainer.main_ppo",
-        *lab_overrides(lab, ranks=ranks, seed=seed),
-        *SMALL,
-        "trainer.logger=[console,file]",
+        *small_overrides(folder, ranks=ranks, seed=seed),
         f"trainer.total_training_steps={steps}",
-        f"trainer.default_local_dir={folder / 'checkpoints'}",
-        f"hydra.run.dir={folder / 'hydra'}",
         *overrides,
     ]
-    probes = {"VERL_USE_EXTERNAL_MODULES": "farend"} if probe else {}
-    return run_command(folder, command, {**lab_environment(), **probes, **(environment or {})}, timeout)
+    variables = {**lab_environment(), MODULES: "farend" if probe else "", **(environment or {})}
+    if schedule:
+        folder.mkdir(parents=True, exist_ok=True)
+        variables |= by_step.environment(folder / "schedule.json", schedule)
+        variables[MODULES] = ",".join(filter(None, [variables[MODULES], "schedule"]))
+    return run_command(folder, command, {name: value for name, value in variables.items() if value}, timeout)
+
+
+def small_overrides(folder: Path, *, ranks: int = 1, seed: int = 0) -> list[str]:
+    """Hydra overrides of a small run on the tiny lab, whose files are all in `folder`."""
+    return [
+        *lab_overrides(build_lab(LabSettings.tiny()), ranks=ranks, seed=seed),
+        *SMALL,
+        "trainer.logger=[console,file]",
+        f"trainer.default_local_dir={folder / 'checkpoints'}",
+        f"hydra.run.dir={folder / 'hydra'}",
+    ]
 
 
 def run_command(

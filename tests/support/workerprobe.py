@@ -34,7 +34,7 @@ def _watch_loss(module: Any) -> None:
         for name in ("batch_num_tokens", "global_batch_size", "dp_size"):
             seen[name] = data[name]
         result = ppo_loss(config, model_output, data, dp_group)
-        seen |= {"update": _updates, "rank": _rank(), "loss": float(result[0])}
+        seen |= {"update": _updates, "rank": _rank(), "loss": float(result[0]), "loss_agg_mode": config.loss_agg_mode}
         save("micro", seen)
         return result
 

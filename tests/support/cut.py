@@ -1,0 +1,98 @@
+"""Handlers that take a mechanism of ours away in some steps of a run, for tests that must then fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from torch import Tensor
+
+from dataflex_events import AdvantageComputed, Observer, RolloutDone, on
+from dataflex_events.adapters.verl import columns, trainer
+from dataflex_events.adapters.verl.shape import StepShape
+
+Patch = pytest.MonkeyPatch
+
+
+def _verl_padding(patch: Patch) -> None:
+    """Up to full mini-batches, appended, counted."""
+    own = trainer.PPOTrainerSync._get_required_batch_multiple
+    patch.setattr(trainer.DataflexMixin, "_get_required_batch_multiple", own)
+
+
+def _no_divisor(patch: Patch) -> None:
+    """Sequence means over padding rows too."""
+    patch.setattr(StepShape, "mini_batch_rows", StepShape.mini_batch_size)
+
+
+def _no_deal(patch: Patch) -> None:
+    patch.setattr(StepShape, "deal", lambda shape, padding: np.arange(shape.total))
+
+
+def _no_clear(patch: Patch) -> None:
+    """Dropped rows stay in TransferQueue."""
+
+    def only_select(meta: Any, keep: Tensor) -> Any:
+        return meta.select_keys([meta.keys[row] for row in keep.nonzero().flatten().tolist()])
+
+    patch.setattr(trainer, "remove_rows", only_select)
+
+
+def _no_append(patch: Patch) -> None:
+    """The mistake that the run-time verification is there for: weights are written, and no worker ever reads them."""
+    patch.setattr(columns, "make_visible", lambda meta, names: None)
+
+
+def _no_verify(patch: Patch) -> None:
+    patch.setattr(trainer, "verify", lambda *args, **kwargs: None)
+
+
+CUTS: dict[str, Callable[[Patch], None]] = {
+    "padding": _verl_padding,
+    "divisor": _no_divisor,
+    "deal": _no_deal,
+    "clear": _no_clear,
+    "append": _no_append,
+    "verify": _no_verify,
+}
+
+
+@dataclass
+class _Cut(Observer):
+    """Cuts by step.
+
+    Attributes:
+        at: For each step the names of what is missing.
+    """
+
+    at: list[list[str]]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._patch = Patch()
+
+    def _cut(self, step: int) -> None:
+        self._patch.undo()
+        for name in self.at[step - 1]:
+            CUTS[name](self._patch)
+
+
+@dataclass
+class CutRows(_Cut):
+    """Cuts before rows are dropped."""
+
+    @on(RolloutDone)
+    def cut(self, event: RolloutDone) -> None:
+        self._cut(event.step.global_step)
+
+
+@dataclass
+class CutWeights(_Cut):
+    """Cuts before weights are written."""
+
+    @on(AdvantageComputed)
+    def cut(self, event: AdvantageComputed) -> None:
+        self._cut(event.step.global_step)
