@@ -25,6 +25,7 @@ from dataflex_events.config import (
 from dataflex_events.context import Baseline
 from dataflex_events.errors import ConfigError, ConfigIssue, DataflexError
 from dataflex_events.events import AdvantageComputed, RolloutDone
+from dataflex_events.marks import marked, name_of
 from dataflex_events.policy import Policy, scorer_key, subscribe_policies
 from dataflex_events.selection import NOT_NORMALIZED, baseline_issues, drops, selection_issues
 
@@ -67,6 +68,14 @@ class Plan:
     def baseline(self) -> Baseline | None:
         """Over which rows of a group its baseline is computed; None for "as it comes"."""
         return next((policy.baseline for policy in self.applied if policy.baseline is not None), None)
+
+    def handler_fields(self) -> list[tuple[str, frozenset[str]]]:
+        """Batch fields that each marked function of the handlers reads, by its name."""
+        return [
+            (name_of(fn), frozenset[str]().union(*(fields for _, fields in marks)))
+            for _, observer in self.observers
+            for fn, marks in marked(observer)
+        ]
 
     def bus(self) -> EventBus:
         """A bus with everything attached: policies first, in their order, then handlers."""

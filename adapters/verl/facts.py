@@ -7,6 +7,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
+from dataflex_events.adapters.verl import losses
 from dataflex_events.run import RunFacts
 
 # verl's estimators whose baseline is the prompt's own group of rollouts.
@@ -30,16 +31,24 @@ GROUP_ESTIMATORS = frozenset(
 def run_facts(config: DictConfig) -> RunFacts:
     """Read the facts that handlers may know."""
     estimator = str(getattr(config.algorithm.adv_estimator, "value", config.algorithm.adv_estimator))
+    actor = config.actor_rollout_ref.actor
+    by_row = loss_mode(config) in losses.BY_ROW
     return RunFacts(
         trainer_mode=config.trainer.v1.trainer_mode,
         estimator=estimator,
-        loss_agg_mode=config.actor_rollout_ref.actor.loss_agg_mode,
+        loss_agg_mode="seq-mean-token-mean" if by_row else actor.loss_agg_mode,
         group_baseline=estimator in GROUP_ESTIMATORS,
+        norm_adv_by_std=config.algorithm.get("norm_adv_by_std_in_grpo", True),
         rollouts_per_prompt=config.actor_rollout_ref.rollout.n,
         total_steps=config.trainer.get("total_training_steps"),
         tensorboard_dir=_tensorboard_dir(config),
         output_dir=Path(config.trainer.default_local_dir) if config.trainer.get("default_local_dir") else None,
     )
+
+
+def loss_mode(config: DictConfig) -> str:
+    """Name of the policy loss."""
+    return str(config.actor_rollout_ref.actor.policy_loss.get("loss_mode", "vanilla"))
 
 
 def _tensorboard_dir(config: DictConfig) -> Path | None:

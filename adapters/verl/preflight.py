@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,16 +11,12 @@ from omegaconf import DictConfig
 
 from dataflex_events.adapters.verl import contract
 from dataflex_events.adapters.verl.block import TRAINERS, dataflex_block, mode_issues, mode_of, strays
+from dataflex_events.adapters.verl.suitability import run_issues
 from dataflex_events.config import ROOT
-from dataflex_events.errors import ConfigError, ConfigIssue
+from dataflex_events.errors import ConfigError
 from dataflex_events.plan import Plan, examine
 
 logger = logging.getLogger("dataflex")
-
-# Policy losses that do not read the column through which weights reach the loss, or read it differently.
-UNWEIGHTED_LOSSES = ("bypass_mode", "geo_mean")
-# Those that multiply it in, token by token.
-WEIGHTED_LOSSES = ("vanilla", "dppo_tv", "dppo_kl", "gspo", "sapo", "gpg", "clip_cov", "kl_cov", "cispo", "dro")
 
 
 def checking(validate_config: Callable[..., None]) -> Callable[..., None]:
@@ -56,31 +51,7 @@ def plan_for(config: DictConfig, block: Mapping[str, Any]) -> Plan:
     """
     contract.require()
     plan, issues = examine(block)
-    issues = [*mode_issues(config), *issues, *_loss_issues(config, plan), *_drop_issues(config, plan)]
+    issues = [*mode_issues(config), *issues, *run_issues(config, plan)]
     if issues:
         raise ConfigError(issues)
     return plan
-
-
-def _loss_issues(config: DictConfig, plan: Plan) -> list[ConfigIssue]:
-    loss = config.actor_rollout_ref.actor.policy_loss.get("loss_mode", "vanilla")
-    if plan.weighs and loss in UNWEIGHTED_LOSSES:
-        path = "actor_rollout_ref.actor.policy_loss.loss_mode"
-        return [ConfigIssue(path, f"{loss!r} does not apply weights token by token; use another loss, e.g. 'vanilla'")]
-    if plan.weighs and loss not in WEIGHTED_LOSSES:
-        logger.warning("the policy loss %r is not one of verl's: nobody knows whether it applies weights", loss)
-    return []
-
-
-def _drop_issues(config: DictConfig, plan: Plan) -> list[ConfigIssue]:
-    from verl.trainer.ppo.utils import need_critic  # needs the module whose import brought us here
-
-    if not plan.drops:
-        return []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it says once more what verl has just said
-        critic = need_critic(config)
-    if critic:
-        message = "this run trains a critic, so rows cannot be dropped; give the policy `apply: weight`"
-        return [ConfigIssue("algorithm.adv_estimator", message)]
-    return []

@@ -11,6 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch import Tensor
+
+from dataflex_events.batch import Batch
+from dataflex_events.resolve import UpdateDecision
+from dataflex_events.segments import segment_reduce
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,16 +24,18 @@ class StepShape:
     """How the kept rows are cut into cells, one cell for each data-parallel rank and mini-batch.
 
     Attributes:
-        rows: Kept rows.
+        rows: Kept rows, or rows that count.
         ranks: Data-parallel ranks.
         mini_batches: Mini-batches (optimizer steps of one epoch).
         cell: Rows of a cell, padding included.
+        averaged: Rows over which sequence means are taken, if these are not `rows`.
     """
 
     rows: int
     ranks: int
     mini_batches: int
     cell: int
+    averaged: int | None = None
 
     @classmethod
     def fit(cls, rows: int, ranks: int, mini_batches: int, micro_batch: int | None) -> StepShape:
@@ -45,6 +53,20 @@ class StepShape:
             micro_batches = -(-cell // micro_batch)
             cell = micro_batches * -(-cell // micro_batches)  # equal micro-batches, as few as possible
         return cls(rows, ranks, mini_batches, cell)
+
+    @classmethod
+    def refit(cls, total: int, rows: int, ranks: int, mini_batches: int, averaged: int) -> StepShape:
+        """Cut a batch whose size is given, because some of its rows do not count.
+
+        Args:
+            total: Rows of the step.
+            rows: Those that count, at least 1.
+            ranks: Data-parallel ranks.
+            mini_batches: Mini-batches so far; fewer are made if there is not one row for each cell.
+            averaged: Rows over which sequence means are taken; a row of weight 0 is one of them.
+        """
+        mini_batches = largest_divisor(total // ranks, max(1, min(mini_batches, rows // ranks)))
+        return cls(rows, ranks, mini_batches, total // (ranks * mini_batches), averaged)
 
     @property
     def total(self) -> int:
@@ -64,13 +86,13 @@ class StepShape:
     @property
     def mini_batch_rows(self) -> float:
         """Kept rows of a mini-batch on average: what sequence means are divided by."""
-        return self.rows / self.mini_batches
+        return (self.rows if self.averaged is None else self.averaged) / self.mini_batches
 
     def deal(self, padding: np.ndarray) -> np.ndarray:
-        """Order the rows so that every cell holds its even share of padding, at its end.
+        """Order the rows so that every cell holds its even share of padding, or of rows that do not count, at its end.
 
         Args:
-            padding: `(total,)` bool in the present order, which is by rank. Kept rows stay in that order.
+            padding: `(total,)` bool in the present order, which is by rank. The other rows stay in that order.
 
         Returns:
             `(total,)` int64 permutation.
@@ -82,6 +104,23 @@ class StepShape:
         cell_of_padding = np.repeat(np.arange(cells), self.cell - real)
         order = np.concatenate([np.flatnonzero(~padding), np.flatnonzero(padding)])
         return order[np.argsort(np.concatenate([cell_of_real, cell_of_padding]), kind="stable")]
+
+
+def idle_rows(batch: Batch, decision: UpdateDecision) -> tuple[Tensor, int]:
+    """Rows that a selection left in the batch without a token that counts.
+
+    Returns:
+        `(N,)` bool, and how many of them are masked; the others have weight 0.
+    """
+
+    def filled(tokens: Tensor) -> Tensor:
+        return segment_reduce(tokens, batch.offsets, "sum") > 0
+
+    valid = filled(batch["response_mask"])
+    if not decision.selects or decision.counting is None:
+        return torch.zeros_like(valid), 0
+    masked = 0 if decision.mask is None else int((valid & ~filled(decision.mask)).sum())
+    return valid & ~filled(decision.counting), masked
 
 
 def largest_divisor(rows: int, limit: int) -> int:

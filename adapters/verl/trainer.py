@@ -10,52 +10,38 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from dataflex_events.adapters.verl import supported  # noqa: F401 - says what is wrong with another verl
 
 # isort: split
-import numpy as np
 import torch
 from omegaconf import DictConfig, open_dict
-from torch import Tensor
 from transfer_queue.metadata import KVBatchMeta
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
+from dataflex_events.adapters.verl.advantages import over_all, over_kept
+from dataflex_events.adapters.verl.apply import apply_decision
 from dataflex_events.adapters.verl.block import TRAINERS, dataflex_block
-from dataflex_events.adapters.verl.facts import run_facts
-from dataflex_events.adapters.verl.preflight import UNWEIGHTED_LOSSES, plan_for
+from dataflex_events.adapters.verl.facts import loss_mode, run_facts
+from dataflex_events.adapters.verl.losses import channel_of
+from dataflex_events.adapters.verl.numbers import BadNumbers
+from dataflex_events.adapters.verl.preflight import plan_for
+from dataflex_events.adapters.verl.reduced import ReducedSteps, Step
 from dataflex_events.adapters.verl.rows import is_padding, read_batch, remove_rows
-from dataflex_events.adapters.verl.shape import StepShape, largest_divisor
+from dataflex_events.adapters.verl.shape import largest_divisor
 from dataflex_events.adapters.verl.verify import verify
-from dataflex_events.adapters.verl.weights import write_weights
 from dataflex_events.driver import StepDriver
 from dataflex_events.errors import DataflexError
 from dataflex_events.events import StepId
 from dataflex_events.plan import Plan
-
-if TYPE_CHECKING:
-    from verl.trainer.ppo.v1.trainer_base import PPOTrainer as _Trainer
-else:
-    _Trainer = object  # verl's own comes behind the mixin
+from dataflex_events.resolve import UpdateDecision
 
 logger = logging.getLogger("dataflex")
 
 
-class _Step:
-    """What the hooks of one step hand on to each other."""
-
-    def __init__(self) -> None:
-        self.generated: list[str] = []  # keys of all rows at `rollout_done`, in its order
-        self.kept: list[str] = []
-        self.dropped: list[str] = []
-        self.shape: StepShape | None = None  # only where rows were dropped
-        self.weights: Tensor | None = None  # (T_all,) as written
-        self.metrics: dict[str, float] = {}
-
-
-class DataflexMixin(_Trainer):
+class DataflexMixin(ReducedSteps):
     """Goes in front of a verl trainer. Without a `dataflex:` block it changes nothing."""
 
     base_mode: ClassVar[str]
@@ -67,7 +53,7 @@ class DataflexMixin(_Trainer):
         with open_dict(config):
             config.trainer.v1.trainer_mode = self.base_mode
         self._driver: StepDriver | None = None
-        self._now = _Step()
+        self._now = Step()
         if plan is not None:
             self._use(plan, config)
             names = ", ".join(policy.name for policy in plan.policies) or "none"
@@ -77,8 +63,9 @@ class DataflexMixin(_Trainer):
     def _use(self, plan: Plan, config: DictConfig) -> None:
         """Set up everything that a block names."""
         self._plan = plan
-        self._driver = StepDriver(plan.bus(), run_facts(config))
+        self._driver = StepDriver(plan.bus(), run_facts(config), baseline=plan.baseline, shadow=plan.settings.shadow)
         self._last_verified: dict[str, int] = {}
+        self._bad_numbers = BadNumbers()
 
     # ------------------------------------------------------------------ the run
 
@@ -96,7 +83,7 @@ class DataflexMixin(_Trainer):
             self._driver.end(self._step_id(), error)
 
     def _step_once(self, metrics: dict[str, Any], timing_raw: dict[str, float], sample_batch_size: int) -> KVBatchMeta:
-        self._now = _Step()
+        self._now = Step()
         batch = super()._step_once(metrics, timing_raw, sample_batch_size)
         if self._driver is not None:
             self._now.metrics |= self._driver.step_end(self._step_id())
@@ -133,7 +120,11 @@ class DataflexMixin(_Trainer):
         fields = driver.rollout_fields
         if not fields:
             return batch
-        keep = driver.rollout_done(self._step_id(), read_batch(batch, fields)).keep
+        if self._plan.drops and self._plan.baseline == "full":
+            fields |= {"rm_scores", "response_mask"}
+        now.rollouts = read_batch(batch, fields)
+        self._bad_numbers.rewards(now.rollouts, now.generated, now.metrics)
+        keep = driver.rollout_done(self._step_id(), now.rollouts).keep
         if keep is None or bool(keep.all()):
             return batch
         if self.use_critic:  # a policy that drops is refused at start-up; a handler's proposal is known only now
@@ -142,69 +133,40 @@ class DataflexMixin(_Trainer):
         now.kept = list(batch.keys)
         now.dropped = [key for key, kept in zip(now.generated, keep.tolist(), strict=True) if not kept]
         if self.config.actor_rollout_ref.actor.shuffle:
-            self._shuffle(batch)
+            batch.reorder(self._permutation(len(batch)).tolist())
         return batch
 
-    def _shuffle(self, batch: KVBatchMeta) -> None:
-        """Shuffle here instead of in the worker, which would undo the dealing of padding rows."""
-        seed = self.config.actor_rollout_ref.actor.data_loader_seed or 0
-        batch.reorder(np.random.default_rng([seed, self.global_steps]).permutation(len(batch.keys)).tolist())
-
-    def _get_required_batch_multiple(self, dp_size: int) -> int:
-        now = self._now
-        if not now.dropped:
-            return super()._get_required_batch_multiple(dp_size)
-        actor = self.config.actor_rollout_ref.actor
-        mini_batches = -(-self.config.data.train_batch_size // actor.ppo_mini_batch_size)
-        micro = None if actor.use_dynamic_bsz else actor.ppo_micro_batch_size_per_gpu
-        now.shape = StepShape.fit(len(now.kept), dp_size, mini_batches, micro)
-        return now.shape.total
-
-    def _optimizer_steps(self, rows: int) -> int:
-        actor, n = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout.n
-        shape = self._now.shape
-        return actor.ppo_epochs * (shape.mini_batches if shape else rows // (actor.ppo_mini_batch_size * n))
-
-    # ------------------------------------------------------------------ log-probs of fewer rows
-
-    def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        rollout = self.config.actor_rollout_ref.rollout
-        if not rollout.log_prob_use_dynamic_bsz:
-            self._fit_micro_batch(batch, rollout.log_prob_micro_batch_size_per_gpu)
-        return super()._compute_old_log_prob(batch, metrics)
-
-    def _compute_ref_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        ref = self.config.actor_rollout_ref.ref
-        if not ref.log_prob_use_dynamic_bsz:
-            self._fit_micro_batch(batch, ref.log_prob_micro_batch_size_per_gpu)
-        return super()._compute_ref_log_prob(batch, metrics)
-
-    def _fit_micro_batch(self, batch: KVBatchMeta, configured: int | None) -> None:
-        """verl asserts that the rows of a rank divide into micro-batches of the configured size."""
-        shape = self._now.shape
-        if shape is not None and configured is not None:
-            batch.extra_info["micro_batch_size_per_gpu"] = largest_divisor(shape.total // shape.ranks, configured)
-
-    # ------------------------------------------------------------------ advantage_computed: weights
+    # ------------------------------------------------------------------ advantage_computed: weights, masks, baselines
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         batch = super()._compute_advantage(batch, metrics)
         if self._driver is not None:
             with self._driver.timed():
-                self._weigh(batch, self._driver)
+                self._decide(batch, self._driver)
         return batch
 
-    def _weigh(self, batch: KVBatchMeta, driver: StepDriver) -> None:
-        now = self._now
+    def _decide(self, batch: KVBatchMeta, driver: StepDriver) -> None:
+        now, plan = self._now, self._plan
         position = {key: row for row, key in enumerate(now.generated)}
         rows = torch.tensor([position[key] for key in batch.keys if key in position], dtype=torch.int64)
-        weights = driver.advantage_computed(self._step_id(), read_batch(batch, driver.update_fields), rows)
-        if weights is None:
+        if now.dropped and plan.drops and plan.baseline == "full" and now.rollouts is not None:
+            advantages = over_all(self.config, batch, now.rollouts, now.generated, rows)
+            now.columns = apply_decision(batch, UpdateDecision(None), advantages=advantages)
+        view = read_batch(batch, driver.update_fields | ({"advantages"} if plan.applied else set()))
+        decision = driver.advantage_computed(self._step_id(), view, rows)
+        advantages = {}
+        if plan.baseline == "subset" and decision.keep is not None and not bool(decision.keep.all()):
+            advantages = over_kept(self.config, batch, view, decision.keep)
+        muted = None
+        if plan.applied:
+            keys = [key for key in batch.keys if key in position]
+            current = advantages.get("advantages", view["advantages"])
+            muted = self._bad_numbers.advantages(view, keys, current, now.metrics)
+        if decision.weights is None and decision.mask is None and not advantages and muted is None:
             return
-        loss = self.config.actor_rollout_ref.actor.policy_loss.get("loss_mode", "vanilla")
-        if loss in UNWEIGHTED_LOSSES:  # as above
-            raise DataflexError(f"a handler gives weights, but the policy loss {loss!r} does not apply them")
-        now.weights = write_weights(batch, weights)
+        channel = channel_of(loss_mode(self.config))
+        now.columns |= apply_decision(batch, decision, channel=channel, advantages=advantages, muted=muted)
+        self._deal(batch, view, decision)
 
     # ------------------------------------------------------------------ the update
 
@@ -238,12 +200,11 @@ class DataflexMixin(_Trainer):
             if not actor.use_dynamic_bsz:
                 micro = largest_divisor(now.shape.cell, actor.ppo_micro_batch_size_per_gpu)
                 batch.extra_info["micro_batch_size_per_gpu"] = micro
-        effects = {"weights": now.weights is not None, "rows": bool(now.dropped)}
+        effects = {"columns": bool(now.columns), "rows": bool(now.dropped)}
         due = [name for name, applied in effects.items() if applied and self._verification_due(name)]
         if due and self._driver is not None:
             with self._driver.timed():
-                ranks = max(self.actor_rollout_wg._dispatch_info["actor"]) + 1
-                verify(batch, ranks, now.weights, now.kept, now.dropped)
+                verify(batch, self._ranks, now.columns, now.kept, now.dropped)
             now.metrics["dataflex/verified"] = 1.0
             self._last_verified.update((name, self.global_steps) for name in due)
 

@@ -6,6 +6,8 @@ that is about to be sent.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 import transfer_queue as tq
@@ -16,19 +18,18 @@ from verl.protocol import BatchData
 from verl.utils.transferqueue_utils import _meta_to_realdata
 
 from dataflex_events.adapters.verl.rows import is_padding, response_offsets
-from dataflex_events.adapters.verl.weights import COLUMN
 from dataflex_events.errors import VerificationError
 
 _ROW_COLUMN = "uid"
 
 
-def verify(meta: KVBatchMeta, ranks: int, weights: Tensor | None, kept: list[str], dropped: list[str]) -> None:
-    """Check the weights and the rows of a batch just before a worker gets it.
+def verify(meta: KVBatchMeta, ranks: int, columns: Mapping[str, Tensor], kept: list[str], dropped: list[str]) -> None:
+    """Check the columns and the rows of a batch just before a worker gets it.
 
     Args:
         meta: The batch as it is sent to the workers.
         ranks: Data-parallel ranks among which it is dealt.
-        weights: `(T_all,)` float32 that all rows of `meta` must carry, or None if no weights were resolved.
+        columns: What all rows of `meta` must carry, `(T_all,)` by column.
         kept: Keys of the rows that must be there.
         dropped: Keys of the rows that must be gone.
 
@@ -37,12 +38,12 @@ def verify(meta: KVBatchMeta, ranks: int, weights: Tensor | None, kept: list[str
     """
     sent = [key for key, pad in zip(meta.keys, is_padding(meta), strict=True) if not pad]
     _check_rows(meta, sent, kept, dropped)
-    received = _as_worker(meta, ranks, [_ROW_COLUMN] + ([COLUMN] if weights is not None else []))
+    received = _as_worker(meta, ranks, [_ROW_COLUMN, *columns])
     uids = np.array([str(uid) for part in received for uid in part[_ROW_COLUMN]])[~is_padding(meta)]
     if not np.array_equal(uids, np.array([key.rsplit("_", 2)[0] for key in sent])):
         raise VerificationError("the rows that the worker reads are not the rows that were kept")
-    if weights is not None:
-        _check_weights(meta, received, weights)
+    for name, written in columns.items():
+        _check_column(meta, received, name, written)
 
 
 def _as_worker(meta: KVBatchMeta, ranks: int, columns: list[str]) -> list[TensorDict]:
@@ -61,17 +62,18 @@ def _check_rows(meta: KVBatchMeta, sent: list[str], kept: list[str], dropped: li
         raise VerificationError(f"{len(left)} dropped rows are still in TransferQueue, e.g. {min(left)}")
 
 
-def _check_weights(meta: KVBatchMeta, received: list[TensorDict], weights: Tensor) -> None:
-    if any(COLUMN not in part for part in received):
+def _check_column(meta: KVBatchMeta, received: list[TensorDict], name: str, written: Tensor) -> None:
+    if any(name not in part for part in received):
         raise VerificationError(
-            f"the worker does not receive the column {COLUMN!r}. It was written, but the batch does not list it in "
-            f"`fields`, so verl would train without the weights. The batch lists: {', '.join(meta.fields or ())}"
+            f"the worker does not receive the column {name!r}. It was written, but the batch does not list it in "
+            f"`fields`, so verl would train without it. The batch lists: {', '.join(meta.fields or ())}"
         )
-    offsets = response_offsets(meta)
-    rows = [row for part in received for row in part[COLUMN].unbind()]
+    rows = [row for part in received for row in part[name].unbind()]
     lengths = torch.tensor([len(row) for row in rows])
-    if not torch.equal(lengths, offsets.diff()):
-        raise VerificationError("the weights that the worker reads are not as long as the responses")
-    off = int((torch.cat(rows) != weights).sum())
+    if not torch.equal(lengths, response_offsets(meta).diff()):
+        raise VerificationError(f"what the worker reads as {name!r} is not as long as the responses")
+    off = int((torch.cat(rows) != written).sum())
     if off:
-        raise VerificationError(f"{off} of {len(weights)} weights that the worker reads are not the resolved ones")
+        raise VerificationError(
+            f"{off} of {len(written)} values that the worker reads as {name!r} are not what was written"
+        )

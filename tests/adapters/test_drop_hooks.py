@@ -12,7 +12,9 @@ from omegaconf import OmegaConf
 from transfer_queue.metadata import KVBatchMeta
 
 from dataflex_events import EventBus, RolloutDone, RunFacts, StepDriver
-from dataflex_events.adapters.verl.trainer import DataflexMixin, _Step
+from dataflex_events.adapters.verl.numbers import BadNumbers
+from dataflex_events.adapters.verl.reduced import Step
+from dataflex_events.adapters.verl.trainer import DataflexMixin
 from dataflex_events.errors import DataflexError, VerificationError
 
 RANKS, OWN_MULTIPLE = 2, 16
@@ -73,8 +75,9 @@ class Trainer(DataflexMixin, OwnTrainer):
         self.config = OmegaConf.create({"data": {"train_batch_size": 4}, "actor_rollout_ref": roles})
         self.queue, self.actor_rollout_wg = queue, Workers()
         self.global_steps, self.local_trigger_step, self.use_critic = 1, 0, False
-        self._now, self._last_verified = _Step(), {}
-        self._plan = SimpleNamespace(settings=SimpleNamespace(verify_every=1))
+        self._now, self._last_verified = Step(), {}
+        self._plan = SimpleNamespace(settings=SimpleNamespace(verify_every=1), drops=True, baseline=None, applied=())
+        self._bad_numbers = BadNumbers()
         bus = EventBus()
 
         def propose(event: RolloutDone) -> None:
@@ -207,7 +210,7 @@ def test_how_often_is_verified(queue: FakeQueue, every: int, verified: list[int]
     trainer._plan.settings.verify_every = every
     seen = []
     for step in range(1, 5):
-        trainer.global_steps, trainer._now = step, _Step()
+        trainer.global_steps, trainer._now = step, Step()
         before = dict(queue.rows)
         trainer.run()
         queue.rows = before

@@ -22,7 +22,7 @@ class FakeQueue:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rows: dict[str, dict[str, Any]] = {}
-        for name in ("kv_batch_get", "kv_clear", "kv_list"):
+        for name in ("kv_batch_get", "kv_batch_put", "kv_clear", "kv_list"):
             monkeypatch.setattr(transfer_queue, name, getattr(self, name))
         # How verl's dispatch turns a batch into what each worker reads.
         monkeypatch.setattr(transferqueue_utils, "kv_batch_meta2batch_meta", lambda meta: meta)
@@ -49,6 +49,14 @@ class FakeQueue:
         visible = [name for name in select_fields if all(name in row for row in found)]  # so are missing columns
         columns = {name: _column([row[name] for row in found]) for name in visible}
         return TensorDict(columns, batch_size=len(found))
+
+    def kv_batch_put(self, *, keys: list[str], partition_id: str, fields: TensorDict) -> KVBatchMeta:
+        assert partition_id == PARTITION
+        for name in fields.keys():  # noqa: SIM118 - a TensorDict is no mapping here
+            column = fields[name]
+            for key, value in zip(keys, column.unbind() if column.is_nested else column, strict=True):
+                self.rows.setdefault(key, {})[name] = value.clone()
+        return KVBatchMeta(keys=keys, tags=[{}] * len(keys), partition_id=PARTITION, fields=list(self.rows[keys[0]]))
 
     def kv_clear(self, *, keys: list[str], partition_id: str) -> None:
         assert partition_id == PARTITION
