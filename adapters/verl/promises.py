@@ -38,6 +38,7 @@ DEFINITIONS: dict[str, tuple[str, ...]] = {
         "compute_advantage_for_multi_trajectories("
         "data, batch_keys, adv_estimator, gamma, lam, num_repeat, norm_adv_by_std_in_grpo, config, ...)",
     ),
+    "verl.trainer.ppo.core_algos": ("POLICY_LOSS_REGISTRY",),
     "verl": ("DataProto.batch", "DataProto.non_tensor_batch"),
     "verl.trainer.ppo.utils": ("need_critic(config, ...)", "need_reference_policy(config, ...)"),
     "verl.utils.config": ("validate_config(config, use_reference_policy, use_critic, ...)",),
@@ -68,8 +69,8 @@ DEFINITIONS: dict[str, tuple[str, ...]] = {
 
 # Module -> keys by which it looks up what we write; a renamed one would be ignored in silence.
 TEXTS: dict[str, tuple[str, ...]] = {
-    # the column of weights, and what sequence means are divided by
-    "verl.workers.utils.losses": ("rollout_is_weights", "global_batch_size"),
+    # the columns of a step, and what sequence means are divided by
+    "verl.workers.utils.losses": ("rollout_is_weights", "advantages", "response_mask", "global_batch_size"),
     # the shape of a step with dropped rows
     "verl.workers.engine_workers": ("mini_batch_size", "dataloader_kwargs"),
     "verl.workers.engine.utils": ("micro_batch_size_per_gpu",),
