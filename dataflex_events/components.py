@@ -6,8 +6,10 @@ import dataclasses
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from functools import cache
-from typing import Any, ClassVar, get_type_hints
+from functools import cache, reduce
+from operator import getitem, or_
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Union, get_args, get_origin, get_type_hints
 
 import pydantic
 from pydantic.fields import FieldInfo
@@ -212,9 +214,21 @@ def _parameter_model(component: type[Handler]) -> type[pydantic.BaseModel]:
             default = pydantic.Field(default_factory=spec.default_factory)
         else:
             default = ...
-        described[spec.name] = (hints[spec.name], default)
+        described[spec.name] = (_from_yaml(hints[spec.name]), default)
     config = pydantic.ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True, protected_namespaces=())
     return pydantic.create_model(component.__name__, __config__=config, **described)
+
+
+def _from_yaml(hint: Any) -> Any:
+    """The same type, but wherever it has a tuple a list will do: YAML has no tuples."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return getitem(Annotated, (_from_yaml(arguments[0]), *arguments[1:]))
+    if origin in (Union, UnionType):
+        return reduce(or_, map(_from_yaml, arguments))
+    if origin in (list, dict, tuple):
+        hint = getitem(origin, tuple(map(_from_yaml, arguments)))
+    return getitem(Annotated, (hint, pydantic.Strict(False))) if tuple in (hint, origin) else hint
 
 
 def _hints(component: type, names: set[str]) -> dict[str, Any]:

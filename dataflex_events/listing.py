@@ -14,7 +14,10 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from functools import reduce
+from operator import getitem, or_
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 from dataflex_events.errors import DataflexError, nearest
 
@@ -102,13 +105,25 @@ def _page(kind: str, entry: Entry, entries: Mapping[str, Entry]) -> str:
     parameters = list(_parameters(component))
     if parameters:
         blocks.append("Parameters:\n" + "\n".join(parameters))
-    if component.fields:
-        blocks.append("Reads the batch fields: " + ", ".join(component.fields))
+    reads = _reads(component)
+    if reads:
+        blocks.append(f"Reads the batch fields: {reads}")
     if kind in _YAML:
         params = {key: f"<{key}>" if value is ... else value for key, value in parameters_of(component).items()}
         call = _flow({"name": entry.name, "params": params} if params else {"name": entry.name})
         blocks.append("In a configuration:\n" + textwrap.indent(_YAML[kind].format(call=call), "  "))
     return "\n\n".join(blocks)
+
+
+def _reads(component: type[Handler]) -> str:
+    """The batch fields of a component, as text; empty if it reads none."""
+    fields: object = component.fields
+    if not isinstance(fields, property):
+        return ", ".join(component.fields)
+    needed = [name for name, default in parameters_of(component).items() if default is ...]
+    if needed:
+        return f"as its parameters say ({', '.join(needed)})"
+    return ", ".join(component().fields) + " (with other parameters others)"
 
 
 def _aliases(name: str, entries: Mapping[str, Entry]) -> list[str]:
@@ -145,7 +160,17 @@ def _parameters(component: type[Handler]) -> Iterator[str]:
 def _type(annotation: Any) -> str:
     if get_origin(annotation) is Literal:
         return " | ".join(map(repr, get_args(annotation)))
-    return inspect.formatannotation(annotation).replace("typing.", "")
+    return inspect.formatannotation(_bare(annotation)).replace("typing.", "")
+
+
+def _bare(annotation: Any) -> Any:
+    """The type without what pydantic reads in `Annotated`."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _bare(arguments[0])
+    if origin in (list, dict, tuple):
+        return getitem(origin, tuple(map(_bare, arguments)))
+    return reduce(or_, map(_bare, arguments)) if origin in (Union, UnionType) else annotation
 
 
 def _described(component: type[Handler]) -> dict[str, str]:

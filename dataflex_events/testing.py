@@ -74,7 +74,7 @@ def make_batch(
         raise ValueError(f"not token fields: {', '.join(sorted(unknown))}")
     if domains is not None and len(domains) != len(rewards):
         raise ValueError(f"{len(domains)} domains for {len(rewards)} groups")
-    values = {
+    outcome_fields = {
         f"{OUTCOME}{name}": torch.tensor([value for group in groups for value in group], dtype=torch.float32)
         for name, groups in (outcomes or {}).items()
     }
@@ -86,7 +86,7 @@ def make_batch(
         session=session,
         output=output,
         token_fields=fields,
-        row_fields={**({"domain": codes[uid]} if domains else {}), **values},
+        row_fields={**({"domain": codes[uid]} if domains else {}), **outcome_fields},
         domains=names,
     )
 

@@ -1,8 +1,36 @@
 """Imports every built-in component, so that each registers its name. Named by the package's own entry point."""
 
 from dataflex_events.handlers.observers import tensorboard
-from dataflex_events.handlers.reweighters import softmax
-from dataflex_events.handlers.scorers import advantage_magnitude, group_solve_rate, reward
-from dataflex_events.handlers.selectors import threshold_band
+from dataflex_events.handlers.reweighters import advantage_reweight, difficulty_band, per_advantage, softmax
+from dataflex_events.handlers.scorers import (
+    advantage_magnitude,
+    group_advantage,
+    group_reward_std,
+    group_solve_rate,
+    response_length,
+    reward,
+    token_entropy,
+    token_prob,
+)
+from dataflex_events.handlers.selectors import gfpo, max_variance, threshold_band, top_entropy_tokens, topk_fraction
 
-__all__ = ["advantage_magnitude", "group_solve_rate", "reward", "softmax", "tensorboard", "threshold_band"]
+__all__ = [
+    "advantage_magnitude",
+    "advantage_reweight",
+    "difficulty_band",
+    "gfpo",
+    "group_advantage",
+    "group_reward_std",
+    "group_solve_rate",
+    "max_variance",
+    "per_advantage",
+    "response_length",
+    "reward",
+    "softmax",
+    "tensorboard",
+    "threshold_band",
+    "token_entropy",
+    "token_prob",
+    "top_entropy_tokens",
+    "topk_fraction",
+]

@@ -64,6 +64,30 @@ def test_an_integer_is_a_number_and_becomes_one():
     assert type(Frozen(ratio=2).ratio) is float
 
 
+@dataclass
+class Tuples(Observer):
+    plain: tuple[int, int] = (1, 2)
+    many: tuple[float, ...] = ()
+    perhaps: tuple[str, ...] | None = None
+    inside: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    bounded: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] = (1,)
+    bare: tuple = ()
+
+
+def test_a_list_will_do_where_a_tuple_is_meant_because_yaml_has_no_tuples():
+    given = Tuples(plain=[3, 4], many=[1, 0.5], perhaps=["a"], inside={"x": [[0, 1]]}, bounded=[2], bare=[1, "b"])
+    assert given == Tuples((3, 4), (1.0, 0.5), ("a",), {"x": [(0.0, 1.0)]}, (2,), (1, "b"))
+    assert type(given.plain) is type(given.perhaps) is type(given.inside["x"][0]) is tuple
+
+
+@pytest.mark.parametrize(
+    "values", [{"plain": [1]}, {"plain": [1, "2"]}, {"plain": "12"}, {"many": 1.0}, {"bounded": [0]}, {"bounded": []}]
+)
+def test_a_list_that_does_not_fit_is_still_refused(values):
+    with pytest.raises(pydantic.ValidationError):
+        Tuples(**values)
+
+
 def test_a_float_is_no_integer():
     assert list(mistakes(required=1.5)) == ["required"]
 

@@ -31,7 +31,6 @@ def test_list_shows_every_component_in_100_columns(capsys: pytest.CaptureFixture
     for _, label in every_label():
         assert label in shown
     assert (
-        "selectors\n"
         "  threshold_band(low=0.0, high=1.0, inclusive=False)  also: difficulty_filtering (low=0.2, high=0.8)\n"
         "      Keep rows whose score lies between two bounds.\n"
     ) in shown
@@ -61,6 +60,15 @@ def test_a_page() -> None:
     assert "  mechanism: reweight\n  actuator: {name: softmax, params: {temperature: 1.0}}" in shown
     assert "agg ('mean' | 'sum' | 'max'), default 'mean'" in listing.page("advantage_magnitude")
     assert "Reads the batch fields: advantages, response_mask" in listing.page("advantage_magnitude")
+    assert "adaptive_k (tuple[int, int, int, int]), default (8, 8, 6, 4)" in listing.page("gfpo")
+
+
+def test_the_page_of_a_component_whose_fields_depend_on_its_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "Reads the batch fields: reward (with other parameters others)" in listing.page("group_solve_rate")
+    module: Any = ModuleType("my_package")
+    module.Column = Column
+    monkeypatch.setitem(sys.modules, "my_package", module)
+    assert "Reads the batch fields: as its parameters say (column)" in listing.page("my_package:Column")
 
 
 @dataclass
@@ -70,6 +78,20 @@ class Undocumented(Scorer):
     column: str
     share: Annotated[float, Field(ge=0, le=1)] = 0.5
     names: tuple[str, ...] = ("a", "yes")
+
+    def score(self, batch: Batch) -> Tensor:
+        raise NotImplementedError
+
+
+@dataclass
+class Column(Scorer):
+    """Scores by a column."""
+
+    column: str
+
+    @property
+    def fields(self) -> tuple[str, ...]:  # type: ignore[override]
+        return (f"outcome/{self.column}",)
 
     def score(self, batch: Batch) -> Tensor:
         raise NotImplementedError

@@ -3,13 +3,23 @@
 import math
 import statistics
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from ragged import NUMBERS_AND_WORSE, flatten, ragged_lists
 
-from dataflex_events.segments import group_reduce, offsets_of, segment_reduce, spread, take_rows
+from dataflex_events.segments import (
+    group_moments,
+    group_rank,
+    group_reduce,
+    offsets_of,
+    quantiles,
+    segment_reduce,
+    spread,
+    take_rows,
+)
 
 HOW = ["sum", "mean", "max", "min"]
 
@@ -66,6 +76,106 @@ def test_every_row_gets_the_result_of_its_group(how, pairs):
 
     same(group_reduce(values, codes, how), [reduced(group(code, False), how) for code, _, _ in pairs])
     same(group_reduce(values, codes, how, mask), [reduced(group(code, True), how) for code, _, _ in pairs])
+
+
+TRIPLES = st.lists(st.tuples(st.integers(0, 3), NUMBERS_AND_WORSE, st.booleans()), max_size=10)
+
+
+def columns(triples):
+    codes, values, mask = zip(*triples, strict=True) if triples else ((), (), ())
+    return (
+        torch.tensor(codes, dtype=torch.int64),
+        torch.tensor(values, dtype=torch.float32),
+        torch.tensor(mask, dtype=torch.bool),
+    )
+
+
+def moments(values):
+    """Mean and unbiased standard deviation; NaN where a value is not finite."""
+    if not values:
+        return 0.0, 0.0
+    if not all(map(math.isfinite, values)):
+        return None, math.nan  # the mean may be infinite
+    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+@given(triples=TRIPLES)
+def test_moments_of_every_group(triples):
+    codes, values, mask = columns(triples)
+    mean, std = group_moments(values, codes, mask)
+    assert mean.dtype == std.dtype == torch.float64
+    for at, (code, _, _) in enumerate(triples):
+        expected = moments([value for other, value, on in triples if other == code and on])
+        assert float(std[at]) == pytest.approx(expected[1], nan_ok=True)
+        if expected[0] is None:
+            assert not mean[at].isfinite()
+        else:
+            assert float(mean[at]) == pytest.approx(expected[0])
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([0.9] * 3, 0.0),
+        ([0.1] * 7, 0.0),
+        ([1e30, 1e30 * (1 + 1e-7)], 0.0),  # relative to large values
+        ([0.0, 1e-7], 0.0),  # absolute for small ones
+        ([0.0, 1e-5], 7.0711e-6),
+        ([1e30, -1e30], 1.41421e30),
+        ([5.0], 0.0),
+    ],
+)
+def test_what_is_below_the_tolerance_is_exactly_no_contrast(values, expected):
+    codes = torch.zeros(len(values), dtype=torch.int64)
+    _, std = group_moments(torch.tensor(values), codes, tolerance=1e-6)
+    assert std.tolist() == pytest.approx([expected] * len(values), rel=1e-4, abs=0)
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@given(triples=TRIPLES)
+def test_ranks_with_ties_by_row_number_and_the_masked_last(descending, triples):
+    triples = [(code, value, on and not math.isnan(value)) for code, value, on in triples]
+    codes, values, mask = columns(triples)
+    rank = group_rank(values, codes, mask, descending=descending)
+    assert rank.dtype == torch.int64
+    sign = -1 if descending else 1
+    for code in set(codes.tolist()):
+        rows = [at for at, triple in enumerate(triples) if triple[0] == code]
+        counted = sorted((at for at in rows if triples[at][2]), key=lambda at: (sign * triples[at][1], at))
+        assert [int(rank[at]) for at in counted] == list(range(len(counted)))
+        assert sorted(rank[rows].tolist()) == list(range(len(rows)))
+
+
+def test_ranks_without_a_mask():
+    codes = torch.tensor([0, 1, 0, 1, 0])
+    assert group_rank(torch.tensor([2.0, 5, 1, 5, 2]), codes).tolist() == [1, 0, 0, 1, 2]
+    assert group_rank(torch.tensor([2.0, 5, 1, 5, 2]), codes, descending=True).tolist() == [0, 0, 2, 1, 1]
+
+
+@given(
+    values=st.lists(st.floats(-1e30, 1e30, allow_subnormal=False), min_size=1, max_size=20),
+    shares=st.lists(st.floats(0, 1), max_size=3),
+)
+def test_quantiles_against_numpy(values, shares):
+    got = quantiles(torch.tensor(values, dtype=torch.float64), shares)
+    assert got.dtype == torch.float64
+    size = max(map(abs, values))
+    expected = np.quantile(np.array(values, dtype=np.float64), shares).tolist() if shares else []
+    assert got.tolist() == pytest.approx(expected, rel=1e-7, abs=1e-7 * size)
+
+
+@pytest.mark.parametrize("count", [1, 11, 101, 1001])
+def test_a_quantile_that_falls_on_a_value_is_that_value(count):
+    values = torch.rand(count, generator=torch.Generator().manual_seed(0))
+    ordered = values.sort().values.to(torch.float64)
+    on_values = [at / (count - 1) for at in range(count)] if count > 1 else [0.0, 0.3, 1.0]
+    expected = ordered if count > 1 else ordered.repeat(3)
+    assert torch.equal(quantiles(values, on_values), expected)
+
+
+def test_quantiles_of_more_values_than_torch_quantile_takes():
+    values = torch.arange(17_000_001, dtype=torch.float64)
+    assert quantiles(values, [0.25, 1.0]).tolist() == [4_250_000.0, 17_000_000.0]
 
 
 @given(rows=ragged_lists(), data=st.data())

@@ -43,6 +43,16 @@ class Sample:
                 sessions[row.session] = row
         return list(sessions.values())
 
+    def groups(self) -> list[list[Row]]:
+        """The final outputs of all sessions by group, as they stand in the batch."""
+        finals = [self.finals(uid) for uid in sorted({row.uid for row in self.rows})]
+        return [[row for row in self.rows if any(row is final for final in group)] for group in finals]
+
+    def whole(self, chosen: list[Row]) -> list[bool]:
+        """For each row, whether its session is among those of the chosen ones."""
+        sessions = {row.session for row in chosen}
+        return [row.session in sessions for row in self.rows]
+
     def reward(self, row: Row) -> float:
         """Reward of a row: all tokens of its session's final output, masked ones included."""
         (final,) = [other for other in self.finals(row.uid) if other.session == row.session]
@@ -61,11 +71,14 @@ def flatten(rows: list[list[float]]) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @st.composite
-def samples(draw: st.DrawFn, values: st.SearchStrategy[float] = NUMBERS_AND_WORSE) -> Sample:
-    """Batches with one-member groups, several outputs a session, empty responses, masks and rows in any order."""
+def samples(draw: st.DrawFn, values: st.SearchStrategy[float] = NUMBERS_AND_WORSE, *, most: int = 3) -> Sample:
+    """Batches with one-member groups, several outputs a session, empty responses, masks and rows in any order.
+
+    A group has up to `most` sessions.
+    """
     keys, session = [], 0
     for uid in range(draw(st.integers(0, 3))):
-        for _ in range(draw(st.integers(1, 3))):
+        for _ in range(draw(st.integers(1, most))):
             keys += [(uid, session, output) for output in range(draw(st.integers(1, 2)))]
             session += 1
     rows = []
