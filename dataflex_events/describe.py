@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable
 
 from dataflex_events.components import Handler, Selector, parameters
@@ -13,27 +14,31 @@ from dataflex_events.plan import Plan
 from dataflex_events.policy import Policy
 from dataflex_events.run import RunFacts
 
+WIDTH = 110
+
 _UNITS = {"token": "over valid tokens", "row": "over rows"}
+_LABEL = 11
 
 
-def describe(plan: Plan, run: RunFacts | None = None) -> str:
+def describe(plan: Plan, run: RunFacts | None = None, channel: str = "rollout_is_weights") -> str:
     """Explain a plan.
 
     Args:
         plan: What a configuration asks for.
         run: Facts about the run, if it is known; without them some sentences are less definite.
+        channel: The column by which weights reach the policy loss.
 
     Returns:
         Several lines: each policy, the handlers, what is read, and what is verified.
     """
-    blocks = [_policy(policy, plan, run) for policy in plan.policies]
+    blocks = [_policy(policy, plan, run, channel) for policy in plan.policies]
     if plan.observers:
         blocks.append(_handlers(plan, run))
     blocks.append(_run(plan, run))
-    return "\n\n".join("\n".join(lines) for lines in blocks)
+    return "\n\n".join("\n".join(map(_wrapped, lines)) for lines in blocks)
 
 
-def _policy(policy: Policy, plan: Plan, run: RunFacts | None) -> list[str]:
+def _policy(policy: Policy, plan: Plan, run: RunFacts | None, channel: str) -> list[str]:
     selects = isinstance(policy.actuator, Selector)
     moment = first_moment(policy.scorer.fields)
     score = f"{_call(policy.key.name, policy.scorer)}: one per {policy.key.per}, computed at {moment}"
@@ -42,7 +47,7 @@ def _policy(policy: Policy, plan: Plan, run: RunFacts | None) -> list[str]:
         f"policy {policy.name!r} ({'select' if selects else 'reweight'})",
         f"  score    {score}{_from(policy.scorer.fields)}",
         f"  {'keep ' if selects else 'weigh'}    {decision}{_from(policy.actuator.fields)}",
-        f"  effect   at {event_name(policy.acts_at)}, {_effect(policy, plan, run)}",
+        f"  effect   at {event_name(policy.acts_at)}, {_effect(policy, plan, run, channel)}",
     ]
     when = _when(policy)
     if when:
@@ -52,30 +57,28 @@ def _policy(policy: Policy, plan: Plan, run: RunFacts | None) -> list[str]:
     return lines
 
 
-def _effect(policy: Policy, plan: Plan, run: RunFacts | None) -> str:
-    scaled = _normalized(policy, run)
+def _effect(policy: Policy, plan: Plan, run: RunFacts | None, channel: str) -> str:
+    weights = f"the weights, {_normalized(policy, run)}, are multiplied into the column `{channel}` of the policy loss"
     if not isinstance(policy.actuator, Selector):
-        return f"weights{scaled} are multiplied into `rollout_is_weights`, from which the policy loss reads them"
+        return weights
     if policy.acts_at is RolloutDone:
         effect = "rows that are not kept leave the batch, before log-probs, reference and update"
     elif policy.apply == "mask":
         effect = "what is not kept is masked: it leaves the policy loss, KL, entropy and the value loss"
     else:
-        effect = (
-            f"what is not kept gets weight 0 in the policy loss (`rollout_is_weights`), the rest is weighed{scaled}"
-        )
+        effect = f"what is not kept gets weight 0; {weights}"
     return effect + _baseline(policy, plan, run)
 
 
 def _normalized(policy: Policy, run: RunFacts | None) -> str:
     how: str = policy.normalize
     if how == "none":
-        return ", not normalised,"
+        return "not normalised"
     if how == "auto" and run is None:
-        return ", scaled to mean 1 as the run's loss_agg_mode asks,"
+        return "scaled to mean 1 as the run's loss_agg_mode asks"
     if how == "auto" and run is not None:
         how = "token" if run.loss_agg_mode == "token-mean" else "row"
-    return f", scaled to mean 1 {_UNITS[how]},"
+    return f"scaled to mean 1 {_UNITS[how]}"
 
 
 def _baseline(policy: Policy, plan: Plan, run: RunFacts | None) -> str:
@@ -144,3 +147,7 @@ def _from(fields: Iterable[str]) -> str:
 
 def _listed(fields: Iterable[str]) -> str:
     return ", ".join(sorted(fields))
+
+
+def _wrapped(line: str) -> str:
+    return textwrap.fill(line, WIDTH, subsequent_indent=" " * _LABEL, break_long_words=False, break_on_hyphens=False)

@@ -40,6 +40,14 @@ def start(**block: object) -> None:
     checking(lambda config: None)(OmegaConf.create(config))
 
 
+def forget_our_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a new process, in which they have not been imported."""
+    package = importlib.import_module("dataflex_events.adapters.verl")
+    for name in ("trainer", "supported"):
+        monkeypatch.delitem(sys.modules, f"{package.__name__}.{name}", raising=False)
+        monkeypatch.delattr(package, name, raising=False)
+
+
 def test_the_installed_verl_fits() -> None:
     assert contract.findings() == []
     assert contract.field_findings() == []
@@ -147,8 +155,7 @@ def test_with_an_old_verl_our_trainer_says_so_when_it_is_imported(
     fake_verl: FakeVerl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_verl("0.8.0")
-    for name in ("trainer", "supported"):
-        monkeypatch.delitem(sys.modules, f"dataflex_events.adapters.verl.{name}", raising=False)
+    forget_our_modules(monkeypatch)
     with pytest.raises(ContractError, match=r"verl 0\.8\.0 is too old") as refused:
         importlib.import_module("dataflex_events.adapters.verl.trainer")
     assert refused.value.__cause__ is None and refused.value.__context__ is None
@@ -169,8 +176,7 @@ def test_with_another_verl_the_plugin_warns_in_one_line(
     fake_verl: FakeVerl, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     fake_verl("0.10.0")
-    for name in ("trainer", "supported"):
-        monkeypatch.delitem(sys.modules, f"dataflex_events.adapters.verl.{name}", raising=False)
+    forget_our_modules(monkeypatch)
     plugin._reported("register its trainers", plugin._register_trainers)(ModuleType("verl"))
     (record,) = caplog.records
     assert record.levelname == "WARNING" and record.exc_info is None

@@ -30,9 +30,11 @@ def run(args: argparse.Namespace) -> int:
 
     loaded = load(args.config)
     if loaded.whole:
-        from dataflex_events.adapters.verl.facts import run_facts
+        from dataflex_events.adapters.verl.facts import loss_mode, run_facts
+        from dataflex_events.adapters.verl.losses import channel_of
 
-        print(describe(plan_of(loaded.config), run_facts(loaded.config)), flush=True)
+        plan = plan_of(loaded.config)
+        print(describe(plan, run_facts(loaded.config), channel_of(loss_mode(loaded.config))), flush=True)
         ask_verl(loaded.config)
     else:
         print(describe(make_plan(block_of(loaded.config))))  # type: ignore[arg-type]
