@@ -37,6 +37,7 @@ def install() -> None:
 
     PlatformRegistry.register(platform="cpu")(CpuPlatform)
 
+    when_imported("ray._private.node", _small_ray)
     when_imported("verl.utils.distributed", _plain_gloo)
     when_imported("verl.workers.engine.fsdp.transformer_impl", _no_pinned_memory)
     when_imported("verl.workers.rollout.base", _register_weight_receiver)
@@ -44,6 +45,12 @@ def install() -> None:
     when_imported("verl.experimental.agent_loop.agent_loop", _register_agent_loop)
     when_imported("verl.trainer.ppo.v1.replay_buffer", _order_replay_buffer)
     when_imported("verl.checkpoint_engine", _register_checkpoint_engine)
+
+
+def _small_ray(module: ModuleType) -> None:
+    from dataflex_events.adapters.verl.cpu.small_ray import without_dashboard
+
+    without_dashboard(module, importlib.import_module("ray._private.utils"))
 
 
 def _plain_gloo(module: ModuleType) -> None:
