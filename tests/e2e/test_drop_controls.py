@@ -3,40 +3,32 @@
 from __future__ import annotations
 
 import pytest
-from droplab import UNEVEN, Case, Runs
+from droplab import CONTROLS, Runs
 from dropstory import Step, initial_model, replay
 from labrun import Run
 from plaingrpo import PlainGrpo
 
 pytestmark = pytest.mark.e2e
 
-FIVE = (5,) + (0,) * 19
 INTACT, OWN_PADDING, PADDED_MEAN, FEW_INTACT, UNDEALT = range(5)
-CASE = Case(
-    sizes=(UNEVEN, UNEVEN, UNEVEN, FIVE, FIVE, UNEVEN),
-    loss="seq-mean-token-mean",
-    mini_batches=4,
-    handlers=("{path: 'cut:CutRows', params: {at: [[], [padding], [divisor], [], [deal], [clear]]}}",),
-    fails=True,
-)
 
 
 @pytest.fixture(scope="module")
 def run(drop_runs: Runs) -> Run:
     """A run whose last step does not take dropped rows out of TransferQueue."""
-    return drop_runs.run(CASE)
+    return drop_runs.run(CONTROLS)
 
 
 @pytest.fixture(scope="module")
 def steps(drop_runs: Runs) -> list[Step]:
     """Its steps but the last, which stopped it."""
-    return drop_runs.steps(CASE)
+    return drop_runs.steps(CONTROLS)
 
 
 @pytest.fixture(scope="module")
 def deviations(steps: list[Step]) -> list[float]:
     """Largest relative deviation of a gradient from plain GRPO on the kept rows, by step, as far as there are rows."""
-    hand = PlainGrpo(initial_model(), CASE.loss)
+    hand = PlainGrpo(initial_model(), CONTROLS.loss)
     return [max(update.gradient for update in step) for step in replay(steps[:UNDEALT], hand, follow=True)]
 
 
@@ -69,5 +61,5 @@ def test_without_dealing_a_mini_batch_is_padding_only(steps: list[Step]) -> None
 
 
 def test_dropped_rows_that_stay_in_transfer_queue_stop_the_run(run: Run, steps: list[Step]) -> None:
-    assert len(steps) == len(CASE.sizes) - 1
+    assert len(steps) == len(CONTROLS.sizes) - 1
     assert "VerificationError: 69 dropped rows are still in TransferQueue" in run.log

@@ -9,43 +9,21 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from droplab import UNEVEN, Case, Runs
+from droplab import MICRO_BATCHES, Runs
 from dropstory import Step, expected_kept, initial_model, real, replay
 from plaingrpo import PlainGrpo
 
 pytestmark = pytest.mark.e2e
 
-MICRO, KL = 4, 0.5
-TWENTY_ONE = (5, 0, 4, 0, 0, 3, 0, 0, 0, 6, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0)
-SEVEN = (4, 0, 3) + (0,) * 17
-ACTOR, ROLLOUT, REFERENCE = (f"actor_rollout_ref.{role}" for role in ("actor", "rollout", "ref"))
-CASE = Case(
-    sizes=(UNEVEN, TWENTY_ONE, SEVEN, ()),
-    loss="seq-mean-token-mean",
-    mini_batches=2,
-    ranks=2,
-    overrides=(
-        f"{ACTOR}.use_dynamic_bsz=False",
-        f"{ROLLOUT}.log_prob_use_dynamic_bsz=False",
-        f"{REFERENCE}.log_prob_use_dynamic_bsz=False",
-        f"{ACTOR}.ppo_micro_batch_size_per_gpu={MICRO}",
-        f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu={MICRO}",
-        f"{REFERENCE}.log_prob_micro_batch_size_per_gpu={MICRO}",
-        f"{ACTOR}.shuffle=True",
-        f"{ACTOR}.use_kl_loss=True",
-        f"{ACTOR}.kl_loss_coef={KL}",
-    ),
-)
-
 
 @pytest.fixture(scope="module")
 def steps(drop_runs: Runs) -> list[Step]:
     """Steps that keep 91, 21, 7 and all rows, on two ranks with two mini-batches."""
-    return drop_runs.steps(CASE)
+    return drop_runs.steps(MICRO_BATCHES)
 
 
 def test_workers_get_exactly_the_kept_rows(steps: list[Step]) -> None:
-    for step, sizes in zip(steps, CASE.sizes, strict=True):
+    for step, sizes in zip(steps, MICRO_BATCHES.sizes, strict=True):
         assert sorted(row.key for row in step.trained) == sorted(expected_kept(step, sizes))
     assert [len(step.trained) for step in steps] == [91, 21, 7, 160]
 
@@ -75,14 +53,13 @@ def test_rows_are_shuffled(steps: list[Step]) -> None:
         assert ascending < 0.75, "rows that are not shuffled come in the order of the draw"
 
 
-def test_the_update_is_plain_grpo_with_kl_on_the_kept_rows(steps: list[Step]) -> None:
-    hand = PlainGrpo(initial_model(), CASE.loss, kl=KL)
-    deviations = [deviation for step in replay(steps, hand) for deviation in step]
+def test_the_update_is_plain_grpo_with_kl_on_the_kept_rows(drop_runs: Runs) -> None:
+    deviations = [deviation for step in drop_runs.deviations(MICRO_BATCHES) for deviation in step]
     assert max(deviation.gradient for deviation in deviations) < 1e-4
     assert max(deviation.change for deviation in deviations) < 5e-3
 
 
 def test_the_kl_term_matters_here(steps: list[Step]) -> None:
     """The comparison above would see a reference policy that is wrong."""
-    without = [step[-1].gradient for step in replay(steps, PlainGrpo(initial_model(), CASE.loss), follow=True)]
+    without = [step[-1].gradient for step in replay(steps, PlainGrpo(initial_model(), MICRO_BATCHES.loss), follow=True)]
     assert min(without) > 1e-2

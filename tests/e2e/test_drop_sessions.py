@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 from dropagents import EMPTY_GROUPS, FAILING, has_two_outputs
 from droplab import PROMPTS, ROLLOUTS, SESSIONS, Runs
-from dropstory import Step, expected_kept, initial_model, replay
+from dropstory import Step, expected_kept
 from labrun import Run
-from plaingrpo import PlainGrpo, Row
+from plaingrpo import Row
 
 pytestmark = pytest.mark.e2e
 
@@ -71,8 +71,8 @@ def test_sessions_are_kept_or_dropped_whole(step: Step) -> None:
     assert max(Counter(row.session for row in step.trained).values()) == 2
 
 
-def test_the_update_is_plain_grpo_on_the_kept_sessions(step: Step) -> None:
-    (deviations,) = replay([step], PlainGrpo(initial_model(), SESSIONS.loss), follow=True)
+def test_the_update_is_plain_grpo_on_the_kept_sessions(drop_runs: Runs) -> None:
+    deviations = drop_runs.deviations(SESSIONS)[0]
     assert len(deviations) == SESSIONS.mini_batches
     assert max(deviation.gradient for deviation in deviations) < 1e-4
 
@@ -80,5 +80,5 @@ def test_the_update_is_plain_grpo_on_the_kept_sessions(step: Step) -> None:
 def test_the_run_goes_on_and_leaves_nothing_behind(run: Run, steps: list[Step]) -> None:
     assert len(steps) == 2
     assert sorted(row.key for row in steps[1].trained) == sorted(row.key for row in steps[1].generated)
-    ends = run.records("over")
+    ends = [over for over in run.records("over") if not over["failed"]]  # a later case may stop the run
     assert ends and all(over["tags"] == {} for over in ends)

@@ -6,14 +6,10 @@ rows. Step 4 would keep none.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-
 import pytest
 from droplab import CASES, ROLLOUTS, Case, Runs
-from dropstory import Deviation, Step, expected_kept, initial_model, replay
+from dropstory import Step, expected_kept
 from labrun import Run
-from plaingrpo import PlainGrpo
 
 pytestmark = pytest.mark.e2e
 
@@ -44,21 +40,6 @@ def steps(case: Case, drop_runs: Runs) -> list[Step]:
     return drop_runs.steps(case)
 
 
-@pytest.fixture(scope="module")
-def deviations(drop_runs: Runs) -> Callable[[Case], list[Deviation]]:
-    """How much the optimizer steps of a case differ from those by hand. These go on from case to case, like the run."""
-
-    @cache
-    def of_run(ranks: int) -> dict[Case, list[Deviation]]:
-        hand, found = PlainGrpo(initial_model(), ""), {}
-        for case in (case for case in CASES if case.ranks == ranks):
-            hand.loss = case.loss
-            found[case] = [deviation for step in replay(drop_runs.steps(case), hand) for deviation in step]
-        return found
-
-    return lambda case: of_run(case.ranks)[case]
-
-
 def test_the_settings_of_the_case_reach_trainer_and_workers(case: Case, steps: list[Step]) -> None:
     calls = [call for step in steps for update in step.updates for call in update.calls]
     assert {call["loss_agg_mode"] for call in calls} == {case.loss}
@@ -80,10 +61,8 @@ def test_padding_is_what_divisibility_needs_and_nothing_more(case: Case, steps: 
     assert [sum(update.padding for update in step.updates) for step in steps] == [0, -91 % cells, 0, 0]
 
 
-def test_the_update_is_plain_grpo_on_the_kept_rows(
-    case: Case, steps: list[Step], deviations: Callable[[Case], list[Deviation]]
-) -> None:
-    found = deviations(case)
+def test_the_update_is_plain_grpo_on_the_kept_rows(case: Case, steps: list[Step], drop_runs: Runs) -> None:
+    found = [deviation for step in drop_runs.deviations(case) for deviation in step]
     assert len(found) == sum(len(step.updates) for step in steps)
     print(f"largest deviations: gradient {max(d.gradient for d in found):.1e}", end=", ")
     print(f"change of the parameters {max(d.change for d in found):.1e}")
@@ -133,7 +112,7 @@ def test_dropped_rows_are_gone_from_transfer_queue(run: Run, steps: list[Step]) 
         padding = {key for key, tag in step.left.items() if tag.get("is_padding")}
         assert step.left.keys() - padding == kept
         assert len(padding) == step.metrics["dataflex/padding_rows"]
-    ends = run.records("over")
+    ends = [over for over in run.records("over") if not over["failed"]]  # a later case may stop the run
     assert ends and all(over["tags"] == {} for over in ends)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from torch import Tensor
 
-from dataflex_events import AdvantageComputed, Observer, RolloutDone, on
+from dataflex_events import AdvantageComputed, Observer, RolloutDone, RunEnd, on
 from dataflex_events.adapters.verl import columns, trainer
 from dataflex_events.adapters.verl.shape import StepShape
 
@@ -65,19 +65,24 @@ class _Cut(Observer):
     """Cuts by step.
 
     Attributes:
-        at: For each step the names of what is missing.
+        at: For each step, from the first that this handler sees, the names of what is missing.
     """
 
     at: list[list[str]]
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._left = iter(self.at)
         self._patch = Patch()
 
-    def _cut(self, step: int) -> None:
+    def _cut(self) -> None:
         self._patch.undo()
-        for name in self.at[step - 1]:
+        for name in next(self._left):
             CUTS[name](self._patch)
+
+    @on(RunEnd)
+    def restore(self, event: RunEnd) -> None:
+        self._patch.undo()
 
 
 @dataclass
@@ -86,7 +91,7 @@ class CutRows(_Cut):
 
     @on(RolloutDone)
     def cut(self, event: RolloutDone) -> None:
-        self._cut(event.step.global_step)
+        self._cut()
 
 
 @dataclass
@@ -95,4 +100,4 @@ class CutWeights(_Cut):
 
     @on(AdvantageComputed)
     def cut(self, event: AdvantageComputed) -> None:
-        self._cut(event.step.global_step)
+        self._cut()

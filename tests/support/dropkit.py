@@ -46,7 +46,7 @@ class KeepFirst(Selector):
 
 @dataclass
 class Watch(Observer):
-    """Records what was generated, from TransferQueue, and what is in TransferQueue at the end of steps and run."""
+    """Records what was generated, from TransferQueue, and what is in TransferQueue at the end of steps and blocks."""
 
     @on(RolloutDone, fields=["reward"])
     def generated(self, event: RolloutDone) -> None:
@@ -69,7 +69,7 @@ class Watch(Observer):
 
     @on(RunEnd)
     def over(self, event: RunEnd) -> None:
-        save("over", {"tags": _listing()})
+        save("over", {"tags": _listing(), "failed": event.error is not None})
 
 
 def _column(keys: list[str], name: str) -> list[Any]:

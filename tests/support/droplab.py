@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 from dropagents import EMPTY_GROUPS
-from dropstory import Step, read
+from dropstory import Deviation, Step, initial_model, read, replay
 from labrun import MODULES, SUPPORT, Run, run_verl
+from plaingrpo import ADAMW, PlainGrpo
 
 from dataflex_events.adapters.verl.cpu.lab import LabSettings, build_lab
 
@@ -30,6 +31,9 @@ PAIR = (0,) * 4 + (2,) + (0,) * 15
 responses with opposite advantages would have no gradient."""
 
 NOTHING = (0,) * PROMPTS
+FIVE = (5,) + (0,) * (PROMPTS - 1)
+TWENTY_ONE = (5, 0, 4, 0, 0, 3, 0, 0, 0, 6, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0)
+SEVEN = (4, 0, 3) + (0,) * (PROMPTS - 3)
 
 BAND = (
     "{name: band, mechanism: select, scorer: {name: group_solve_rate}, actuator: {name: threshold_band}, apply: drop}"
@@ -59,6 +63,8 @@ class Case:
         probe: Record what the workers get and do.
         fails: The run is expected to end with an error.
         uneven: Sessions fail or have several outputs, as `dropagents` says.
+        kl: Coefficient of the KL loss against the initial model.
+        by_step: Further settings, path and value, that `schedule` can set.
         held: Nothing is learned, and the same rollouts are drawn as in all other steps that are held.
     """
 
@@ -73,6 +79,8 @@ class Case:
     probe: bool = True
     fails: bool = False
     uneven: bool = False
+    kl: float = 0.0
+    by_step: tuple[tuple[str, Any], ...] = ()
     held: bool = False
 
     @property
@@ -88,10 +96,13 @@ class Case:
         actor: dict[str, Any] = {
             "loss_agg_mode": self.loss,
             "ppo_mini_batch_size": self.prompts // self.mini_batches,
+            "use_kl_loss": self.kl > 0,
+            "kl_loss_coef": self.kl,
             **({"optim.lr": 0.0} if self.held else {}),
         }
         block = {key: yaml.safe_load(text) for key, text in self.block.items()}
-        return {"dataflex": block, **{f"actor_rollout_ref.actor.{name}": value for name, value in actor.items()}}
+        paths = {f"actor_rollout_ref.actor.{name}": value for name, value in actor.items()}
+        return {"dataflex": block, **paths, **dict(self.by_step)}
 
     def rows(self) -> list[dict[str, object]]:
         """Prompts of all steps, those of all domains in turn. They are the same in every case, up to their number."""
@@ -100,11 +111,12 @@ class Case:
             row
             | {"agent_name": "uneven_sessions" if self.uneven else "even_sessions"}
             | {"extra_info": {"index": number, "constant": CONSTANT.get(number), **own}}
-            for number, row in enumerate(_mixed_prompts()[: self.prompts * len(self.sizes)])
+            for number, row in enumerate(mixed_prompts()[: self.prompts * len(self.sizes)])
         ]
 
 
-def _mixed_prompts() -> list[dict[str, object]]:
+def mixed_prompts() -> list[dict[str, object]]:
+    """Prompts of the lab, those of all domains in turn."""
     by_domain: dict[str, list[dict[str, object]]] = {}
     for row in pq.read_table(build_lab(LabSettings.tiny()).train).to_pylist():
         by_domain.setdefault(row["domain"], []).append(row)
@@ -124,6 +136,7 @@ def run_cases(cases: Sequence[Case], folder: Path) -> Run:
         f"data.train_batch_size={first.prompts}",
         f"actor_rollout_ref.actor.ppo_mini_batch_size={first.prompts // first.mini_batches}",
         f"actor_rollout_ref.actor.loss_agg_mode={first.loss}",
+        f"actor_rollout_ref.actor.use_kl_loss={any(case.kl for case in cases)}",  # makes a reference policy
         f"reward.custom_reward_function.path={SUPPORT / 'droprewards.py'}",
         f"actor_rollout_ref.rollout.agent.agent_loop_config_path={SUPPORT / 'dropagents.yaml'}",
         *(f"+dataflex.{key}={text}" for key, text in first.block.items()),
@@ -132,6 +145,7 @@ def run_cases(cases: Sequence[Case], folder: Path) -> Run:
         ranks=first.ranks,
         schedule=schedule if len(cases) > 1 else (),
         environment={MODULES: "workerprobe"} if first.probe else None,
+        timeout=850,
     )
 
 
@@ -159,6 +173,33 @@ SESSIONS = Case(
 )
 """Sessions that are uneven in the first step; at most five of each group are kept in it."""
 
+CONTROLS = Case(
+    sizes=(UNEVEN, UNEVEN, UNEVEN, FIVE, FIVE, UNEVEN),
+    loss="seq-mean-token-mean",
+    mini_batches=4,
+    handlers=("{path: 'cut:CutRows', params: {at: [[], [padding], [divisor], [], [deal], [clear]]}}",),
+    fails=True,
+)
+"""Each mechanism is cut for a step. The last cut stops the run."""
+
+MICRO_BATCHES = Case(
+    sizes=(UNEVEN, TWENTY_ONE, SEVEN, ()),
+    loss="seq-mean-token-mean",
+    mini_batches=2,
+    ranks=2,
+    kl=0.5,
+    by_step=(
+        ("actor_rollout_ref.actor.use_dynamic_bsz", False),
+        ("actor_rollout_ref.rollout.log_prob_use_dynamic_bsz", False),
+        ("actor_rollout_ref.ref.log_prob_use_dynamic_bsz", False),
+        ("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu", 4),
+        ("actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu", 4),
+        ("actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu", 4),
+        ("actor_rollout_ref.actor.shuffle", True),
+    ),
+)
+"""Micro-batches of four rows at each stage, shuffled rows and a reference policy."""
+
 FULL_STEPS = 9
 HALF = (8, 0) * 16
 TIMED = Case(
@@ -176,8 +217,8 @@ TIMED = Case(
 """All rows and half of them in turn; then a handler raises."""
 
 TOGETHER = [
-    (*(case for case in CASES if case.ranks == 1), *HELD.values(), SESSIONS),
-    tuple(case for case in CASES if case.ranks == 2),
+    (*(case for case in CASES if case.ranks == 1), *HELD.values(), SESSIONS, CONTROLS),
+    (*(case for case in CASES if case.ranks == 2), MICRO_BATCHES),
 ]
 """Cases that share a run."""
 
@@ -189,6 +230,8 @@ class Runs:
     folder: Path
     _runs: dict[tuple[Case, ...], Run] = field(default_factory=dict)
     _steps: dict[tuple[Case, ...], list[Step]] = field(default_factory=dict)
+    _hands: dict[tuple[Case, ...], PlainGrpo] = field(default_factory=dict)
+    _deviations: dict[Case, list[list[Deviation]]] = field(default_factory=dict)
 
     def run(self, case: Case) -> Run:
         """The run to which a case belongs. It ended as it should."""
@@ -198,7 +241,7 @@ class Runs:
             folder.mkdir()
             self._runs[cases] = run_cases(cases, folder)
         run = self._runs[cases]
-        return run.failed() if case.fails else run.succeeded()
+        return run.failed() if any(each.fails for each in cases) else run.succeeded()
 
     def steps(self, case: Case) -> list[Step]:
         """The steps of a case."""
@@ -207,6 +250,18 @@ class Runs:
             self._steps[cases] = read(run)
         start = sum(len(earlier.sizes) for earlier in cases[: cases.index(case)])
         return self._steps[cases][start : start + len(case.sizes)]
+
+    def deviations(self, case: Case) -> list[list[Deviation]]:
+        """How much a case's optimizer steps differ from those by hand, which go on from case to case like the run."""
+        cases = _company(case)
+        if cases not in self._hands:
+            self._hands[cases] = PlainGrpo(initial_model(), case.loss)
+        hand = self._hands[cases]
+        for each in cases[: cases.index(case) + 1]:
+            if each not in self._deviations:
+                hand.go_on(each.loss, each.kl, 0.0 if each.held else ADAMW["lr"])
+                self._deviations[each] = replay(self.steps(each), hand)
+        return self._deviations[case]
 
 
 def _company(case: Case) -> tuple[Case, ...]:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 CLIP, CLIP_DUAL, MAX_NORM = 0.2, 3.0, 1.0
 KL_MOST = 10.0  # of a token: verl's `low_var_kl` is cut there, and has no gradient beyond
-ADAMW = {"lr": 4e-4, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01}
+ADAMW: dict[str, Any] = {"lr": 4e-4, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01}
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +79,14 @@ class PlainGrpo:
         )
         self.loss = loss
         self.kl = kl
-        self.reference = copy.deepcopy(self.model) if kl else None
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), **ADAMW)  # type: ignore[arg-type]
+        self.reference = copy.deepcopy(self.model)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), **ADAMW)
+
+    def go_on(self, loss: str, kl: float, rate: float = ADAMW["lr"]) -> None:
+        """Train on with another loss or learning rate."""
+        self.loss, self.kl = loss, kl
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
 
     def log_probs(self, rows: Sequence[Row], model: Any = None) -> list[Tensor]:
         """Log-probabilities of the response tokens of each row."""
@@ -114,7 +120,7 @@ class PlainGrpo:
         """
         if divisor is None:
             divisor = float(sum(row.mask.sum() for row in rows) if self.loss == "token-mean" else len(rows))
-        reference = self.fixed_log_probs(rows, self.reference) if self.reference is not None else {}
+        reference = self.fixed_log_probs(rows, self.reference) if self.kl else {}
         total = torch.zeros(())
         for row, log_probs in zip(rows, self.log_probs(rows), strict=True):
             mask = row.mask.to(torch.bool)

@@ -14,7 +14,9 @@ starts from the settings with which the run was started, not from those of the s
   before, it is checked and set up as at the start of a run, with new handlers: the old ones get `RunEnd`, the new ones
   `RunStart`;
 * values of `actor_rollout_ref.actor` travel to the workers with the batch, as JSON. There the loss is called with a
-  copy of its configuration that holds them, and the optimizer makes its steps at `optim.lr`.
+  copy of its configuration that holds them, and the optimizer makes its steps at `optim.lr`;
+* how micro-batches are cut travels with each of the three calls of a worker. verl's worker prefers it to what it was
+  started with.
 
 Only what is read in each step can change (`CHANGEABLE`); everything else is fixed when the workers start, and
 `check` refuses it. A reference policy must be there from the start (`use_kl_loss=True` as an override) for a step to
@@ -50,6 +52,8 @@ CHANGEABLE = (
     r"algorithm\.(adv_estimator|gamma|lam|norm_adv_by_std_in_grpo|rollout_correction\..+)",
     # update
     r"actor_rollout_ref\.actor\.(ppo_mini_batch_size|ppo_epochs|shuffle|data_loader_seed|calculate_entropy|optim\.lr)",
+    r"actor_rollout_ref\.(actor\.ppo|(rollout|ref)\.log_prob)_(micro_batch_size|max_token_len)_per_gpu",
+    r"actor_rollout_ref\.(actor\.|(rollout|ref)\.log_prob_)use_dynamic_bsz",
     # loss
     r"actor_rollout_ref\.actor\.(loss_agg_mode|loss_scale_factor|policy_loss\..+|clip_.+|tau_.+|entropy_coeff)",
     r"actor_rollout_ref\.actor\.(use_kl_loss|kl_loss_coef|kl_loss_type)",
@@ -143,6 +147,29 @@ def _conduct(module: Any) -> None:
         return update_actor(self, batch, *args, **kwargs)
 
     trainer.on_step_begin, trainer._update_actor = begin, update
+    for method, prefix in _STAGES.items():
+        setattr(trainer, method, _with_micro_batches(getattr(trainer, method), prefix))
+
+
+_STAGES = {
+    "_compute_old_log_prob": "actor_rollout_ref.rollout.log_prob_",
+    "_compute_ref_log_prob": "actor_rollout_ref.ref.log_prob_",
+    "_update_actor": "actor_rollout_ref.actor.ppo_",
+}
+
+
+def _with_micro_batches(stage: Any, prefix: str) -> Any:
+    dynamic = prefix.replace("ppo_", "") + "use_dynamic_bsz"
+    paths = {name: prefix + name for name in ("micro_batch_size_per_gpu", "max_token_len_per_gpu")}
+
+    def scheduled(self: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        settings = self._conductor.settings()
+        for name, path in {**paths, "use_dynamic_bsz": dynamic}.items():
+            if path in settings:
+                batch.extra_info.setdefault(name, settings[path])  # our trainer may have had to take another size
+        return stage(self, batch, *args, **kwargs)
+
+    return scheduled
 
 
 # ---------------------------------------------------------------- in the workers
