@@ -16,8 +16,8 @@ ACTOR = "actor_rollout_ref.actor"
 @pytest.mark.parametrize(
     "path",
     [
-        f"{ACTOR}.use_dynamic_bsz",
-        f"{ACTOR}.ppo_max_token_len_per_gpu",
+        f"{ACTOR}.fsdp_config.param_offload",
+        "actor_rollout_ref.rollout.n",
         f"{ACTOR}.optim.weight_decay",
         f"{ACTOR}.loss_agg_mod",
         "data.train_batch_size",

@@ -1,7 +1,7 @@
 """A Ray that starts without what only its dashboard and its autoscaler need.
 
-Ray's `include_dashboard=False` leaves out the pages. It still starts the dashboard's server, waits for it, and loads the
-dashboard's modules into the agent for which each node waits: half of the time that `ray.init` takes on two cores.
+Ray's `include_dashboard=False` leaves out the pages. It still starts the dashboard's server, waits for it, and loads
+the dashboard's modules into the agent for which each node waits: half of the time that `ray.init` takes on two cores.
 """
 
 from __future__ import annotations
