@@ -7,7 +7,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cache, reduce
-from operator import getitem, or_
+from operator import or_
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Union, get_args, get_origin, get_type_hints
 
@@ -223,12 +223,16 @@ def _from_yaml(hint: Any) -> Any:
     """The same type, but wherever it has a tuple a list will do: YAML has no tuples."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return getitem(Annotated, (_from_yaml(arguments[0]), *arguments[1:]))
+        return _subscript(Annotated, (_from_yaml(arguments[0]), *arguments[1:]))
     if origin in (Union, UnionType):
         return reduce(or_, map(_from_yaml, arguments))
     if origin in (list, dict, tuple):
-        hint = getitem(origin, tuple(map(_from_yaml, arguments)))
-    return getitem(Annotated, (hint, pydantic.Strict(False))) if tuple in (hint, origin) else hint
+        hint = _subscript(origin, tuple(map(_from_yaml, arguments)))
+    return _subscript(Annotated, (hint, pydantic.Strict(False))) if tuple in (hint, origin) else hint
+
+
+def _subscript(generic: Any, arguments: tuple[Any, ...]) -> Any:
+    return generic[arguments]
 
 
 def _hints(component: type, names: set[str]) -> dict[str, Any]:

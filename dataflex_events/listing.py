@@ -15,7 +15,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Mapping
 from functools import reduce
-from operator import getitem, or_
+from operator import or_
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -169,7 +169,8 @@ def _bare(annotation: Any) -> Any:
     if origin is Annotated:
         return _bare(arguments[0])
     if origin in (list, dict, tuple):
-        return getitem(origin, tuple(map(_bare, arguments)))
+        generic: Any = origin
+        return generic[tuple(map(_bare, arguments))]
     return reduce(or_, map(_bare, arguments)) if origin in (Union, UnionType) else annotation
 
 

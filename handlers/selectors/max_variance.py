@@ -82,4 +82,5 @@ def _best_split(ordered: Tensor, n: Tensor, m: Tensor) -> Tensor:
     mean, square = (lowest + highest) / m[:, None].clamp_min(1)
     variance = (square - mean.square()).where(a <= m[:, None], ordered.new_full((), -1.0))
     as_good = variance >= variance.amax(1, keepdim=True) - TOLERANCE
-    return as_good.to(torch.int8).argmax(1)  # the first
+    first: Tensor = as_good.to(torch.int8).argmax(1)
+    return first

@@ -12,14 +12,8 @@ from dataflex_events import registry
 from dataflex_events.segments import take_rows
 from dataflex_events.testing import make_batch
 
-SCORERS = [
-    "reward",
-    "group_solve_rate",
-    "group_reward_std",
-    "group_advantage",
-    "advantage_magnitude",
-    "response_length",
-]
+GROUPS = ["group_solve_rate", "group_reward_std", "group_advantage"]
+SCORERS = ["reward", "advantage_magnitude", "response_length", *GROUPS]
 REWEIGHTERS = ["softmax", "difficulty_band", "per_advantage"]
 WITHIN_GROUP = {"gfpo": {"k": 2}, "max_variance": {"keep_fraction": 0.6}}
 BREAK_TIES = {**WITHIN_GROUP, "topk_fraction": {"fraction": 0.4}}

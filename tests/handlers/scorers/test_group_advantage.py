@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from ragged import samples
 
-from dataflex_events import EventBus, RunFacts, StepDriver
+from dataflex_events import EventBus, RunFacts, StepDriver, StepId, make_plan
 from dataflex_events.handlers.scorers.group_advantage import GroupAdvantage
 from dataflex_events.testing import make_batch
 
@@ -82,6 +82,14 @@ def test_the_division_is_the_run_s_unless_it_is_set(given_to_it, of_the_run, div
     StepDriver(bus, RunFacts(norm_adv_by_std=of_the_run)).start()
     expected = 0.7071 if divides else 0.5
     assert scorer.score(make_batch([[1, 0]])).tolist() == pytest.approx([expected] * 2, abs=1e-4)
+
+
+def test_a_policy_lets_its_scorer_know_the_run():
+    plan = make_plan({"mechanism": "reweight", "scorer": {"name": "group_advantage"}, "actuator": {"name": "softmax"}})
+    driver = StepDriver(plan.bus(), RunFacts(norm_adv_by_std=False))
+    driver.start()
+    metrics = driver.step(StepId(1), make_batch([[1, 0, 0, 0]])).metrics
+    assert metrics["dataflex/policy/softmax/score_mean"] == pytest.approx((0.75 + 3 * 0.25) / 4)
 
 
 def test_before_a_run_it_divides_as_verl_does_by_default():

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ragged import NUMBERS_AND_WORSE
 
+from dataflex_events import RunFacts, StepDriver, StepId, make_plan
 from dataflex_events.handlers.selectors.top_entropy_tokens import TopEntropyTokens
 from dataflex_events.testing import make_batch
 
@@ -78,3 +79,11 @@ def test_against_plain_python(pairs, fraction):
 def test_the_fraction_must_be_a_share(fraction):
     with pytest.raises(pydantic.ValidationError):
         TopEntropyTokens(fraction=fraction)
+
+
+def test_in_a_run_the_rest_gets_weight_zero_and_nothing_is_scaled_up():
+    scorer, actuator = {"name": "token_entropy"}, {"name": "top_entropy_tokens", "params": {"fraction": 0.4}}
+    plan = make_plan({"mechanism": "select", "scorer": scorer, "actuator": actuator, "apply": "weight"})
+    batch = make_batch([[1, 0]], lengths=[2, 3], tokens={"entropy": [[5, 4], [1, 2, 3]]})
+    result = StepDriver(plan.bus(), RunFacts()).step(StepId(1), batch)
+    assert result.weights.tolist() == [1.0, 1.0, 0.0, 0.0, 0.0]
