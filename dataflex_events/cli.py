@@ -25,7 +25,7 @@ from dataflex_events.errors import DataflexError, nearest
 ENTRY_POINTS = "dataflex_events.commands"
 PROG = "dataflex-events"
 
-_OWN = {"list": "dataflex_events.listing"}
+_OWN = {"list": "dataflex_events.listing", "presets": "dataflex_events.presets_command"}
 
 
 class Command(Protocol):

@@ -39,6 +39,12 @@ def _watch_configuration(module: ModuleType) -> None:
     module.validate_config = preflight.checking(module.validate_config)
 
 
+def _offer_presets(module: ModuleType) -> None:
+    from dataflex_events.adapters.verl import hydra_presets
+
+    hydra_presets.store()
+
+
 def install() -> None:
     """Leave the callbacks behind."""
     from dataflex_events.adapters.verl.post_import import when_imported  # here, so that a failure is logged as well
@@ -49,6 +55,7 @@ def install() -> None:
 
         contract.require_version()
         cpu.install()
+    when_imported("hydra.core.config_store", _reported("offer its presets", _offer_presets))
     when_imported("verl.trainer.ppo.v1.trainer_sync", _reported("register its trainers", _register_trainers))
     when_imported("verl.utils.config", _reported("check configurations", _watch_configuration))
 

@@ -44,8 +44,8 @@ def test_help_names_every_command_with_its_line(add_command: Any, capsys: pytest
     add_command("greet", lambda args: 0)
     assert cli.main(["--help"]) == cli.main(["-h"]) == 0
     shown = capsys.readouterr().out
-    assert "  greet  Help of greet" in shown
-    assert f"  list   {listing.HELP}" in shown
+    assert "  greet    Help of greet" in shown
+    assert f"  list     {listing.HELP}" in shown
 
 
 def test_without_a_command_the_help_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,7 +142,7 @@ def test_a_broken_command_is_listed_with_the_reason_and_harms_no_other(
     monkeypatch.setattr(cli, "entry_points", lambda group: [broken])
     assert cli.main(["--help"]) == 0
     reason = "cannot be loaded: ModuleNotFoundError: No module named 'no_such_module_xyz'"
-    assert f"  broken  ({reason})" in capsys.readouterr().out
+    assert f"  broken   ({reason})" in capsys.readouterr().out
     assert cli.main(["list"]) == 0
     capsys.readouterr()
     assert cli.main(["broken"]) == 1

@@ -15,6 +15,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from dataflex_events.adapters.verl import hydra_presets
 from dataflex_events.adapters.verl.block import strays
 from dataflex_events.adapters.verl.contract import require_version
 from dataflex_events.adapters.verl.installed import find_package
@@ -119,6 +120,7 @@ def _compose(folders: Sequence[Path], name: str, overrides: Sequence[str]) -> Di
         from hydra.core.global_hydra import GlobalHydra
     except ImportError as error:
         raise DataflexError("overrides are read by Hydra, which is not installed: pip install hydra-core") from error
+    hydra_presets.store()  # here the plugin need not have been loaded
     version.setbase(None)  # as verl has it
     main, *further = folders
     search_path = create_config_search_path(str(main))
