@@ -41,7 +41,8 @@ def not_checked(title: str, why: str) -> Check:
 
 def reason(error: BaseException) -> list[str]:
     """An exception and what caused it, one a line, as a traceback would have it but without the calls."""
-    lines, seen = [], set()
+    lines: list[str] = []
+    seen: set[int] = set()
     cause: BaseException | None = error
     while cause is not None and id(cause) not in seen:
         seen.add(id(cause))
