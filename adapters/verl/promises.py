@@ -1,6 +1,6 @@
 """What we rely on in verl and TransferQueue: names, parameters and texts, in one table.
 
-`tests/adapters/test_contract.py` holds it complete: all that the adapter overrides in verl or imports from it is listed.
+`tests/adapters/test_contract.py` holds it complete: all that the adapter overrides in verl or imports from it is there.
 """
 
 from __future__ import annotations
