@@ -8,56 +8,17 @@ from typing import Any
 import pytest
 import torch
 from fakequeue import FakeQueue
+from faketrainer import FakeTrainer, OwnTrainer
 from omegaconf import OmegaConf
 from transfer_queue.metadata import KVBatchMeta
 
 from dataflex_events import EventBus, RolloutDone, RunFacts, StepDriver
 from dataflex_events.adapters.verl.numbers import BadNumbers
 from dataflex_events.adapters.verl.reduced import Step
-from dataflex_events.adapters.verl.trainer import DataflexMixin
 from dataflex_events.errors import DataflexError, VerificationError
 
-RANKS, OWN_MULTIPLE = 2, 16
 
-
-class OwnTrainer:
-    """What of verl's trainer the hooks meet."""
-
-    def _get_required_batch_multiple(self, dp_size: int) -> int:
-        return OWN_MULTIPLE
-
-    def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        for number in range(-len(batch) % self._get_required_batch_multiple(RANKS)):
-            self.queue.put(f"pad0_{number}_0", uid="pad0", responses=torch.zeros(1))
-            batch.keys.append(f"pad0_{number}_0")
-            batch.tags.append({"response_len": 1, "is_padding": True})
-        return KVBatchMeta(batch.keys, batch.tags, batch.partition_id, ["uid", "responses"])
-
-    def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        return batch
-
-    _compute_ref_log_prob = _compute_old_log_prob
-
-    def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        batch.extra_info.update(mini_batch_size=8, global_batch_size=8, dataloader_kwargs={"shuffle": True})
-        self.actor_rollout_wg.update_actor(batch)
-        return batch
-
-
-class Workers:
-    """Remembers what it was sent."""
-
-    def __init__(self) -> None:
-        self._dispatch_info = {"actor": list(range(RANKS))}
-        self.sent: list[dict[str, Any]] = []
-
-    def update_actor(self, batch: KVBatchMeta) -> None:
-        if batch.extra_info.pop("fail", False):
-            raise RuntimeError("worker died")
-        self.sent.append(dict(batch.extra_info))
-
-
-class Trainer(DataflexMixin, OwnTrainer):
+class Trainer(FakeTrainer):
     """Two mini-batches of eight rows on two ranks.
 
     Args:
@@ -72,9 +33,8 @@ class Trainer(DataflexMixin, OwnTrainer):
         rollout = {"n": 4, "log_prob_use_dynamic_bsz": settings["use_dynamic_bsz"]}
         rollout |= {"log_prob_micro_batch_size_per_gpu": 4}
         roles = {"actor": settings, "rollout": rollout, "ref": rollout}
-        self.config = OmegaConf.create({"data": {"train_batch_size": 4}, "actor_rollout_ref": roles})
-        self.queue, self.actor_rollout_wg = queue, Workers()
-        self.global_steps, self.local_trigger_step, self.use_critic = 1, 0, False
+        OwnTrainer.__init__(self, OmegaConf.create({"data": {"train_batch_size": 4}, "actor_rollout_ref": roles}))
+        self.connect(queue)
         self._now, self._last_verified = Step(), {}
         self._plan = SimpleNamespace(settings=SimpleNamespace(verify_every=1), drops=True, baseline=None, applied=())
         self._bad_numbers = BadNumbers()
