@@ -37,6 +37,7 @@ from dataflex_events.errors import DataflexError
 from dataflex_events.events import StepId
 from dataflex_events.plan import Plan
 from dataflex_events.resolve import UpdateDecision
+from dataflex_events.upstream import differences
 
 logger = logging.getLogger("dataflex")
 
@@ -58,6 +59,8 @@ class DataflexMixin(ReducedSteps):
             self._use(plan, config)
             names = ", ".join(policy.name for policy in plan.policies) or "none"
             logger.warning("dataflex-verl %s is active, policies: %s", version("dataflex-verl"), names)
+            for difference in differences(plan, block):
+                logger.warning("differs from DataFlex-RL: %s", difference)
         super().__init__(config)
 
     def _use(self, plan: Plan, config: DictConfig) -> None:

@@ -8,6 +8,12 @@ without CONFIG they go to verl's own configuration. A mere block is checked with
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from dataflex_events.plan import Plan
 
 HELP = "check a configuration as the run would, and say what it will do"
 
@@ -34,9 +40,21 @@ def run(args: argparse.Namespace) -> int:
         from dataflex_events.adapters.verl.losses import channel_of
 
         plan = plan_of(loaded.config)
-        print(describe(plan, run_facts(loaded.config), channel_of(loss_mode(loaded.config))), flush=True)
+        print(describe(plan, run_facts(loaded.config), channel_of(loss_mode(loaded.config))))
+        print(end=_differences(plan, loaded.config), flush=True)
         ask_verl(loaded.config)
     else:
-        print(describe(make_plan(block_of(loaded.config))))  # type: ignore[arg-type]
+        plan = make_plan(block_of(loaded.config))  # type: ignore[arg-type]
+        print(describe(plan))
+        print(end=_differences(plan, loaded.config))
         print("\nThe block is right. Whether it fits a run is checked with the file of the run.")
     return 0
+
+
+def _differences(plan: Plan, config: DictConfig) -> str:
+    """What a block in DataFlex-RL's form does differently here, if there is anything."""
+    from dataflex_events.adapters.verl.commands._as_run import block_of
+    from dataflex_events.upstream import differences
+
+    lines = differences(plan, block_of(config))  # type: ignore[arg-type]
+    return "\n".join(["", "different from DataFlex-RL", *(f"  {line}" for line in lines), ""]) if lines else ""
