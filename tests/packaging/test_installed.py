@@ -76,6 +76,7 @@ def test_the_console_script(installed: Environment, tmp_path: Path) -> None:
     assert "  demo    " in installed.call(script, "--help", cwd=tmp_path)
     assert "cannot be loaded" not in installed.call(script, "--help", cwd=tmp_path)
     assert "threshold_band" in installed.call(script, "list", cwd=tmp_path)
+    assert "difficulty_filtering" in installed.call(script, "presets", cwd=tmp_path)
 
 
 @pytest.mark.ray

@@ -61,6 +61,10 @@ def test_a_folder_that_is_not_in_packages_is_noticed(tmp_path: Path) -> None:
         assert code_in(source) - set(archive.namelist()) == {"dataflex_events/handlers/novel/thing.py"}
 
 
+def test_presets_are_there(contents: set[str]) -> None:
+    assert {"dataflex_events/presets/dapo_band.yaml", "dataflex_events/presets/pods.yaml"} <= contents
+
+
 def test_license_and_type_marker_are_there(contents: set[str]) -> None:
     assert "dataflex_events/py.typed" in contents
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in contents)
