@@ -55,8 +55,7 @@ class MaxVariance(Selector):
         a = _best_split(ordered, n, m)
 
         lowest = candidates & (rank < a[uid])
-        others = candidates & ~lowest
-        highest = others & (group_rank(scores, uid, others, descending=True) < (m - a)[uid])
+        highest = candidates & (group_rank(scores, uid, candidates, descending=True) < (m - a)[uid])
         return group_reduce(lowest | highest, batch.session, "max") > 0
 
 
