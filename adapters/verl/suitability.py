@@ -38,8 +38,8 @@ _ESTIMATOR = "algorithm.adv_estimator"
 def run_issues(config: DictConfig, plan: Plan) -> list[ConfigIssue]:
     """Everything that does not fit, policy by policy where one is to blame."""
     run = run_facts(config)
-    absent = absent_fields(config)
-    issues = [issue for policy in plan.policies for issue in _policy_issues(policy, plan, run, absent)]
+    absent, kl_in_reward = absent_fields(config), bool(config.algorithm.use_kl_in_reward)
+    issues = [issue for policy in plan.policies for issue in _policy_issues(policy, plan, run, absent, kl_in_reward)]
     return [*issues, *_handler_issues(plan, absent), *_loss_issues(config, plan), *_critic_issues(config, plan)]
 
 
@@ -61,7 +61,9 @@ def absent_fields(config: DictConfig) -> Mapping[str, str]:
     return absent
 
 
-def _policy_issues(policy: Policy, plan: Plan, run: RunFacts, absent: Mapping[str, str]) -> list[ConfigIssue]:
+def _policy_issues(
+    policy: Policy, plan: Plan, run: RunFacts, absent: Mapping[str, str], kl_in_reward: bool
+) -> list[ConfigIssue]:
     parts = {"scorer": policy.scorer, "actuator": policy.actuator}
     issues = [
         ConfigIssue(f"{policy.path}.{part}.name", f"reads {field!r}, which this run does not have: it {absent[field]}")
@@ -76,7 +78,7 @@ def _policy_issues(policy: Policy, plan: Plan, run: RunFacts, absent: Mapping[st
     if why:
         message = f"compares the rollouts of a prompt with each other, and {why}"
         issues += [ConfigIssue(f"{policy.path}.{part}.name", message) for part, needs in grouped.items() if needs]
-    return issues + _baseline_issues(policy, run) if policy in plan.applied else issues
+    return issues + _baseline_issues(policy, run, kl_in_reward) if policy in plan.applied else issues
 
 
 def _why_no_groups(run: RunFacts) -> str:
@@ -87,9 +89,17 @@ def _why_no_groups(run: RunFacts) -> str:
     return ""
 
 
-def _baseline_issues(policy: Policy, run: RunFacts) -> list[ConfigIssue]:
+def _baseline_issues(policy: Policy, run: RunFacts, kl_in_reward: bool) -> list[ConfigIssue]:
     natural = "subset" if policy.acts_at is RolloutDone else "full"
-    if policy.baseline in (None, natural) or run.estimator in RECOMPUTABLE or not run.group_baseline:
+    if policy.baseline in (None, natural) or not run.group_baseline:
+        return []
+    if policy.acts_at is RolloutDone and kl_in_reward:  # so it is "full"
+        message = (
+            "is 'full', but the reward of a dropped row lacks the KL penalty that algorithm.use_kl_in_reward=true "
+            "gives to the others; use `apply: weight` or 'subset'"
+        )
+        return [ConfigIssue(f"{policy.path}.advantages", message)]
+    if run.estimator in RECOMPUTABLE:
         return []
     message = (
         f"is {policy.baseline!r}, but advantages of {run.estimator!r} cannot be computed over other rows than those in "
@@ -100,7 +110,7 @@ def _baseline_issues(policy: Policy, run: RunFacts) -> list[ConfigIssue]:
 
 def _handler_issues(plan: Plan, absent: Mapping[str, str]) -> list[ConfigIssue]:
     return [
-        ConfigIssue(f"dataflex.handlers: {name}", f"reads {field!r}, which this run does not have: it {absent[field]}")
+        ConfigIssue("dataflex.handlers", f"{name!r} reads {field!r}, which this run does not have: it {absent[field]}")
         for name, fields in plan.handler_fields()
         for field in sorted(fields & absent.keys())
     ]

@@ -11,7 +11,7 @@ import pytest
 from torch import Tensor
 
 from dataflex_events import AdvantageComputed, Observer, RolloutDone, RunEnd, on
-from dataflex_events.adapters.verl import columns, trainer
+from dataflex_events.adapters.verl import apply, columns, trainer
 from dataflex_events.adapters.verl.shape import StepShape
 
 Patch = pytest.MonkeyPatch
@@ -46,6 +46,21 @@ def _no_append(patch: Patch) -> None:
     patch.setattr(columns, "make_visible", lambda meta, names: None)
 
 
+def _no_loss_mask(patch: Patch) -> None:
+    """Masked tokens still count in the denominator of token means."""
+    patch.setattr(apply, "MASKS", ("response_mask",))
+
+
+def _no_baseline(patch: Patch) -> None:
+    """Advantages stay those of all rows."""
+    patch.setattr(trainer, "over_kept", lambda *args: {})
+
+
+def _no_channel(patch: Patch) -> None:
+    """Weights go where the loss does not look for them."""
+    patch.setattr(trainer, "channel_of", lambda loss_mode: "rollout_is_weights")
+
+
 def _no_verify(patch: Patch) -> None:
     patch.setattr(trainer, "verify", lambda *args, **kwargs: None)
 
@@ -56,6 +71,9 @@ CUTS: dict[str, Callable[[Patch], None]] = {
     "deal": _no_deal,
     "clear": _no_clear,
     "append": _no_append,
+    "loss mask": _no_loss_mask,
+    "baseline": _no_baseline,
+    "channel": _no_channel,
     "verify": _no_verify,
 }
 

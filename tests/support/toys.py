@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from dataflex_events import Batch, Observer, Reweighter, RunStart, Scorer, Selector, StepEnd, on
+from dataflex_events import AdvantageComputed, Batch, Observer, Reweighter, RunStart, Scorer, Selector, StepEnd, on
 
 
 @dataclass
@@ -148,6 +148,11 @@ class Started(Scorer):
 @on(StepEnd)
 def watch(event: StepEnd) -> None:
     event.metrics["watched"] = 1.0
+
+
+@on(AdvantageComputed, fields=["values"])
+def reads_values(event: AdvantageComputed) -> None:
+    pass
 
 
 class Watcher:
