@@ -70,9 +70,9 @@ class Way:
     settings: tuple[tuple[str, Any], ...] = ()
     cut: str | None = None
 
-    def schedule(self, step: int) -> dict[str, Any]:
-        """Its settings as those of a step."""
-        cut = {"path": "cut:CutWeights", "params": {"at": [[]] * (step - 1) + [[self.cut]]}}
+    def schedule(self) -> dict[str, Any]:
+        """Its settings."""
+        cut = {"path": "cut:CutWeights", "params": {"at": [[self.cut]]}}
         handlers = ["dropkit:Watch", *([cut] if self.cut else [])]
         block = {"policies": list(self.policies), "handlers": handlers, "verify_every": 1}
         return {
@@ -142,7 +142,7 @@ def run_ways(folder: Path) -> Run:
         f"actor_rollout_ref.rollout.agent.agent_loop_config_path={SUPPORT / 'dropagents.yaml'}",
         "+dataflex.handlers=[dropkit:Watch]",
         steps=len(ways),
-        schedule=[way.schedule(step) for step, way in enumerate(ways, start=1)],
+        schedule=[way.schedule() for way in ways],
         environment={MODULES: "lossprobe"},
     )
 
