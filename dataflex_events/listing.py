@@ -61,7 +61,10 @@ def overview() -> str:
         own = [label for label, entry in entries.items() if label == entry.name]
         if own:
             blocks.append("\n".join([f"{kind}s", *(_summary(label, entries) for label in sorted(own))]))
-    return "\n\n".join([*blocks, "`dataflex-events list NAME` says more about one of them."])
+    hints = (
+        "`dataflex-events list NAME` says more about one of them.\n`dataflex-events presets` shows ready-made blocks."
+    )
+    return "\n\n".join([*blocks, hints])
 
 
 def page(name: str) -> str:

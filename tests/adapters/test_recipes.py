@@ -18,6 +18,9 @@ from omegaconf import DictConfig
 from dataflex_events import presets
 from dataflex_events.adapters.verl.block import dataflex_block
 from dataflex_events.adapters.verl.commands._compose import load
+from dataflex_events.adapters.verl.cpu.lab import Lab, LabSettings
+from dataflex_events.adapters.verl.cpu.overrides import lab_overrides
+from dataflex_events.adapters.verl.preflight import plan_for
 from dataflex_events.plan import make_plan
 
 RECIPES = Path(__file__).parents[2] / "examples" / "recipes"
@@ -169,6 +172,13 @@ def test_a_recipe_in_shadow_leaves_everything_as_it_is(queue: FakeQueue) -> None
 
 
 # ------------------------------------------------------------------ the folder
+
+
+@pytest.mark.parametrize("name", [*DROPPING, *WEIGHING])
+def test_a_recipe_fits_the_lab(name: str, tmp_path: Path) -> None:
+    lab = Lab(tmp_path, LabSettings(), {})
+    config = load([str(RECIPES / f"{name}.yaml"), *lab_overrides(lab)]).config
+    assert len(plan_for(config, dataflex_block(config)).policies) == 1
 
 
 def test_every_recipe_is_tested_and_in_the_index() -> None:
