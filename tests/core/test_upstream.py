@@ -136,6 +136,40 @@ def test_a_block_of_dataflex_rl_runs_as_it_is(name: str) -> None:
         assert result.weights[[0, 3, 12]].tolist() == pytest.approx(expected, abs=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # 1 for the kept group, 0 for the other, and nothing is scaled up
+        ("{SELECT, apply: weight, normalize: none}", [[1.0], [1.0, 1.0], [1.0, 1.0, 1.0], [0.0]]),
+        # magnitudes 2/3, 1/3, 1/3, 0: roots .81650, .57735, .57735, 0 have the mean .49280 over rows
+        ("{PER, normalize: row}", [[1.65686], [1.17158] * 2, [1.17158] * 3, [0.0]]),
+        # alpha .5 makes .55 of .1 and .95 of .9; over the seven tokens they have the mean (5 * .55 + 2 * .95) / 7
+        ("{AR, normalize: token}", [[0.82796], [0.82796, 1.43011], [0.82796] * 3, [1.43011]]),
+    ],
+    ids=["select", "per_advantage", "advantage_reweight"],
+)
+def test_what_to_add_for_its_numbers(text: str, expected: list[list[float]]) -> None:
+    """As docs/migration.md says; a prompt with three rollouts of 1, 2 and 3 tokens, and one with a lone token."""
+    short = {
+        "SELECT": "mechanism: select, scorer: {name: group_solve_rate}, actuator: {name: threshold_band}",
+        "PER": "mechanism: reweight, scorer: {name: advantage_magnitude}, actuator: {name: per_advantage}",
+        "AR": "mechanism: reweight, scorer: {name: token_prob}, "
+        "actuator: {name: advantage_reweight, params: {alpha: 0.5}}",
+    }
+    for name, words in short.items():
+        text = text.replace(f"{{{name},", f"{{{words},")
+    probs = torch.tensor([0.1, 0.1, 0.9, 0.1, 0.1, 0.1, 0.9]).log().split([1, 2, 3, 1])
+    batch = make_batch(
+        [[1, 0, 0], [1]],
+        lengths=[1, 2, 3, 1],
+        tokens={"old_log_probs": [part.tolist() for part in probs]},
+    )
+    plan = make_plan(block(text))
+    result = StepDriver(plan.bus(), RunFacts(), baseline=plan.baseline).step(StepId(1), batch)
+    assert result.keep is None and result.weights is not None
+    assert result.weights.tolist() == pytest.approx([value for row in expected for value in row], abs=1e-4)
+
+
 def said(text: str) -> list[str]:
     """The topics of what differs."""
     found = block(text)
