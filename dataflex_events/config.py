@@ -143,7 +143,7 @@ def parse(block: Mapping[str, Any] | None) -> Parsed:
         issues.append(ConfigIssue(ROOT, f"should be a mapping, not {block!r}"))
         block = None
     values = dict(block or {})
-    named = isinstance(values.get("policies"), Mapping)
+    named = values.get("policies")
     short = {key: values.pop(key) for key in _SHORT_FORM if key in values}
     if short and "policies" in values:
         listed = ", ".join(short)
@@ -153,9 +153,9 @@ def parse(block: Mapping[str, Any] | None) -> Parsed:
     elif short:
         values["policies"] = [short]
     paths = {0: ROOT} if short else {at: f"{ROOT}.policies[{at}]" for at, _ in _items(values, "policies")}
-    if named:
-        paths = {at: f"{ROOT}.policies.{name}" for at, name in enumerate(values["policies"])}
-        values["policies"] = [_named(name, item) for name, item in values["policies"].items()]
+    if isinstance(named, Mapping):
+        paths = {at: f"{ROOT}.policies.{name}" for at, name in enumerate(named)}
+        values["policies"] = [_named(name, item) for name, item in named.items()]
     if _is_list(values.get("handlers")):
         values["handlers"] = [{"path": item} if isinstance(item, str) else item for item in values["handlers"]]
     policies = {at: item for at, item in _items(values, "policies") if isinstance(item, Mapping)}
@@ -208,9 +208,9 @@ def _later(policies: Mapping[int, Mapping[str, Any]], paths: Mapping[int, str]) 
 def _without_later(values: Mapping[str, Any]) -> dict[str, Any]:
     """The block with a blank in place of each policy of a mechanism that is not there yet."""
     blank = {"mechanism": "select", "scorer": {"name": ""}, "actuator": {"name": ""}}
-    listed = values.get("policies")
-    if not _is_list(listed):
+    if not _is_list(values.get("policies")):
         return dict(values)
+    listed = [item for _, item in _items(values, "policies")]
     policies = [blank if isinstance(item, Mapping) and item.get("mechanism") in LATER else item for item in listed]
     return {**values, "policies": policies}
 

@@ -121,9 +121,10 @@ def _policies(parsed: Parsed, issues: list[ConfigIssue]) -> list[Policy]:
         actuator = _component(kind, config.actuator, f"{path}.actuator", issues)
         if not isinstance(scorer, Scorer) or not isinstance(actuator, Reweighter | Selector):
             continue
-        selects = isinstance(actuator, Selector)
+        early, baseline = False, config.advantages
         if isinstance(actuator, Selector):
             issues += selection_issues(config, scorer, actuator, path)
+            early, baseline = drops(config, scorer, actuator), baseline or actuator.baseline()
         key = scorer_key(registry.find("scorer", config.scorer.name).name, scorer)
         made.append(
             Policy(
@@ -131,10 +132,10 @@ def _policies(parsed: Parsed, issues: list[ConfigIssue]) -> list[Policy]:
                 key=key,
                 scorer=scorers.setdefault(key, scorer),
                 actuator=actuator,
-                acts_at=RolloutDone if selects and drops(config, scorer, actuator) else AdvantageComputed,
+                acts_at=RolloutDone if early else AdvantageComputed,
                 normalize=config.normalize or actuator.normalize,
                 apply="mask" if config.apply == "mask" else "weight",
-                baseline=config.advantages or (actuator.baseline() if isinstance(actuator, Selector) else None),
+                baseline=baseline,
                 warmup_step=config.warmup_step,
                 update_step=config.update_step,
                 shadow=config.shadow,

@@ -14,10 +14,9 @@ NOT_NORMALIZED = "is for `mechanism: reweight`, and for a selection with `apply:
 
 
 def drops(config: PolicyConfig, scorer: Scorer, selector: Selector) -> bool:
-    """True if the policy takes rows out of the batch: if it is told to, or is free to and knows the score in time."""
-    if config.apply is not None:
-        return config.apply == "drop"
-    return not (selects_tokens(scorer, selector) or is_late(scorer) or is_late(selector))
+    """True if the policy takes rows out of the batch: it knows the score in time, and is not told otherwise."""
+    can = not (selects_tokens(scorer, selector) or is_late(scorer) or is_late(selector))
+    return can and config.apply in (None, "drop")
 
 
 def selects_tokens(scorer: Scorer, selector: Selector) -> bool:

@@ -25,6 +25,7 @@ DEFINITIONS: dict[str, tuple[str, ...]] = {
         "PPOTrainerSync._compute_ref_log_prob(batch, metrics)",
         "PPOTrainerSync._compute_advantage(batch, metrics)",
         "PPOTrainerSync._update_actor(batch, metrics)",
+        "PPOTrainerSync._update_critic(batch, metrics)",
         "PPOTrainerSync._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)",
         # read
         "PPOTrainerSync.config",
@@ -32,6 +33,7 @@ DEFINITIONS: dict[str, tuple[str, ...]] = {
         "PPOTrainerSync.global_steps",
         "PPOTrainerSync.local_trigger_step",
         "PPOTrainerSync.actor_rollout_wg",
+        "PPOTrainerSync.critic_wg",
     ),
     # how advantages are computed anew
     "verl.trainer.ppo.v1.utils": (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +34,28 @@ class Step:
         self.shape: StepShape | None = None  # only where rows were dropped, or do not count
         self.columns: dict[str, Tensor] = {}  # (T_all,) by column, as written
         self.metrics: dict[str, float] = {}
+
+
+@contextmanager
+def before_dispatch(group: Any, method: str, prepare: Callable[[KVBatchMeta], None]) -> Iterator[None]:
+    """Have the last word on a batch: verl sets the step's shape right before it calls the workers.
+
+    Args:
+        group: verl's group of workers.
+        method: The one of its methods that gets the batch.
+        prepare: Changes the batch.
+    """
+    dispatch = getattr(group, method)
+
+    def prepared(batch: KVBatchMeta) -> Any:
+        prepare(batch)
+        return dispatch(batch)
+
+    setattr(group, method, prepared)
+    try:
+        yield
+    finally:
+        setattr(group, method, dispatch)
 
 
 class ReducedSteps(_Trainer):
@@ -90,6 +114,19 @@ class ReducedSteps(_Trainer):
         self._now.columns = {name: values[tokens] for name, values in self._now.columns.items()}
         batch.reorder(order.tolist())
         self._now.metrics["dataflex/optimizer_steps"] = float(self._optimizer_steps(len(batch)))
+
+    def _update_critic(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        shape = self._now.shape
+        if shape is None:
+            return super()._update_critic(batch, metrics)
+
+        def average_what_is_left(batch: KVBatchMeta) -> None:
+            size = batch.extra_info["mini_batch_size"]
+            batch.extra_info["global_batch_size"] = size * shape.mini_batch_rows / shape.mini_batch_size
+            batch.extra_info["dataloader_kwargs"] = {"shuffle": False}
+
+        with before_dispatch(self.critic_wg, "train_mini_batch", average_what_is_left):
+            return super()._update_critic(batch, metrics)
 
     @property
     def _ranks(self) -> int:

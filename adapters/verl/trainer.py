@@ -7,8 +7,6 @@ handlers proposed, and the result goes back into verl's batch.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any, ClassVar
 
@@ -28,7 +26,7 @@ from dataflex_events.adapters.verl.facts import loss_mode, run_facts
 from dataflex_events.adapters.verl.losses import channel_of
 from dataflex_events.adapters.verl.numbers import BadNumbers
 from dataflex_events.adapters.verl.preflight import plan_for
-from dataflex_events.adapters.verl.reduced import ReducedSteps, Step
+from dataflex_events.adapters.verl.reduced import ReducedSteps, Step, before_dispatch
 from dataflex_events.adapters.verl.rows import is_padding, read_batch, remove_rows
 from dataflex_events.adapters.verl.shape import largest_divisor
 from dataflex_events.adapters.verl.verify import verify
@@ -176,23 +174,8 @@ class DataflexMixin(ReducedSteps):
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         if self._driver is None:
             return super()._update_actor(batch, metrics)
-        with self._before_dispatch(self._prepare_update):
+        with before_dispatch(self.actor_rollout_wg, "update_actor", self._prepare_update):
             return super()._update_actor(batch, metrics)
-
-    @contextmanager
-    def _before_dispatch(self, prepare: Callable[[KVBatchMeta], None]) -> Iterator[None]:
-        """Have the last word on the batch: verl sets the step's shape right before it calls the workers."""
-        group, dispatch = self.actor_rollout_wg, self.actor_rollout_wg.update_actor
-
-        def update_actor(batch: KVBatchMeta) -> Any:
-            prepare(batch)
-            return dispatch(batch)
-
-        group.update_actor = update_actor
-        try:
-            yield
-        finally:
-            group.update_actor = dispatch
 
     def _prepare_update(self, batch: KVBatchMeta) -> None:
         now, actor = self._now, self.config.actor_rollout_ref.actor

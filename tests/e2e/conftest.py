@@ -9,20 +9,45 @@ from labrun import PADDED, Run, run_verl
 
 @pytest.fixture(scope="session")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Three steps of verl's own trainer, without a block."""
+    """Five steps of verl's own trainer, without a block."""
     folder = tmp_path_factory.mktemp("plain")
-    return run_verl(folder, *PADDED, "trainer.v1.trainer_mode=sync", steps=3, probe=True).succeeded()
+    return run_verl(folder, *PADDED, "trainer.v1.trainer_mode=sync", steps=5, probe=True).succeeded()
+
+
+ALL_ONE = {
+    "handlers": ["weighing:all_one", {"path": "weighing:Raises", "params": {"at": 2}}],
+    "on_error": "detach",
+}
+EFFECTIVE = {
+    "policies": [
+        {"mechanism": "select", "scorer": {"name": "group_solve_rate"}, "actuator": {"name": "threshold_band"}},
+        {
+            "mechanism": "reweight",
+            "scorer": {"name": "advantage_magnitude"},
+            "actuator": {"name": "softmax", "params": {"temperature": 0.5}},
+        },
+        {
+            "mechanism": "select",
+            "scorer": {"name": "token_entropy"},
+            "actuator": {"name": "top_entropy_tokens"},
+            "apply": "mask",
+        },
+    ],
+    "handlers": ["dropkit:Watch", "weighing:by_token"],
+}
 
 
 @pytest.fixture(scope="session")
-def all_one(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The same steps with weights that are all 1. In step 2 a handler proposes others, breaks down, and is detached."""
-    block = [
-        "trainer.v1.trainer_mode=dataflex_mix_sync",
-        "+dataflex.handlers=[weighing:all_one,{path:'weighing:Raises',params:{at:2}}]",
-        "+dataflex.on_error=detach",
-    ]
-    return run_verl(tmp_path_factory.mktemp("all_one"), *PADDED, *block, steps=3, probe=True).succeeded()
+def changes_nothing(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The same steps with blocks that must not change anything, up to the last step.
+
+    Steps 1 to 3 have weights that are all 1; in step 2 a handler proposes others, breaks down, and is detached. Step 4
+    has policies and handlers that would change a lot, in shadow; in step 5 the same ones are applied.
+    """
+    schedule = [{"dataflex": block} for block in [ALL_ONE] * 3 + [{**EFFECTIVE, "shadow": True}, EFFECTIVE]]
+    mode = ["trainer.v1.trainer_mode=dataflex_mix_sync", "+dataflex.handlers=[weighing:all_one]"]
+    folder = tmp_path_factory.mktemp("changes_nothing")
+    return run_verl(folder, *PADDED, *mode, steps=5, probe=True, schedule=schedule).succeeded()
 
 
 @pytest.fixture(scope="session")

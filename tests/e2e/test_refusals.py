@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 from labrun import MODULES, SUPPORT, Run, run_command, run_verl, small_overrides
+from tenmistakes import FILE, MESSAGE
 
 from dataflex_events.adapters.verl.cpu.overrides import lab_environment
+from dataflex_events.cli import main
 
 pytestmark = pytest.mark.e2e
 
@@ -21,6 +23,8 @@ CRITIC = [
     "critic.model.path=${actor_rollout_ref.model.path}",
     "critic.ppo_micro_batch_size_per_gpu=4",
 ]
+
+ESTIMATOR = ["algorithm.adv_estimator=gae"]  # the lab's own comes after the file
 
 # What is wrong -> overrides, and the line that says so.
 REFUSED: dict[str, tuple[list[str], str]] = {
@@ -41,12 +45,12 @@ REFUSED: dict[str, tuple[list[str], str]] = {
         "trainer.use_v1: is false: the legacy trainer would ignore the dataflex block",
     ),
     "critic": (
-        [SYNC, SELECT, *CRITIC],
+        [SYNC, SELECT.replace("group_solve_rate", "reward"), *CRITIC],
         "algorithm.adv_estimator: this run trains a critic, so rows cannot be dropped; give the policy `apply: weight`",
     ),
     "loss": (
-        [SYNC, REWEIGHT, "actor_rollout_ref.actor.policy_loss.loss_mode=geo_mean"],
-        "actor_rollout_ref.actor.policy_loss.loss_mode: 'geo_mean' does not apply weights token by token",
+        [SYNC, SELECT[:-1] + ",apply:mask}", "actor_rollout_ref.actor.policy_loss.loss_mode=geo_mean"],
+        "actor_rollout_ref.actor.policy_loss.loss_mode: 'geo_mean' averages over masked rows too",
     ),
 }
 
@@ -68,7 +72,8 @@ def surroundings(folder: Path) -> dict[str, str]:
 def one_by_one(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """One process, whose calls of the entry point make one mistake each."""
     folder = tmp_path_factory.mktemp("one_by_one")
-    calls = {name: [*small_overrides(folder), *overrides] for name, (overrides, _) in REFUSED.items()}
+    mistakes = {name: overrides for name, (overrides, _) in REFUSED.items()} | {"everything": EVERYTHING}
+    calls = {name: [*small_overrides(folder), *overrides] for name, overrides in mistakes.items()}
     file = folder / "calls.json"
     file.write_text(json.dumps(calls))
     command = [sys.executable, str(SUPPORT / "entrypoint.py"), str(file)]
@@ -76,18 +81,28 @@ def one_by_one(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.fixture(scope="module")
-def everything(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A command line that makes every mistake that can be made at once."""
-    folder = tmp_path_factory.mktemp("everything")
-    return run_verl(folder, *EVERYTHING, environment=surroundings(folder), timeout=120).failed()
+def ten(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A command line with a run file that makes ten different mistakes."""
+    folder = tmp_path_factory.mktemp("ten")
+    file = [f"--config-dir={FILE.parent}", f"--config-name={FILE.stem}"]
+    return run_verl(folder, *file, *ESTIMATOR, environment=surroundings(folder), timeout=120).failed()
 
 
-@pytest.mark.parametrize("name", ["one_by_one", "everything"])
+@pytest.mark.parametrize("name", ["one_by_one", "ten"])
 def test_nothing_was_started(name: str, request: pytest.FixtureRequest) -> None:
     run: Run = request.getfixturevalue(name)
     assert not (run.folder / "ray").exists()
     assert "Started a local Ray instance" not in run.log
     assert len(list((run.folder / "farend").glob("process-*"))) == 1, "verl was imported by the entry point alone"
+
+
+def test_ten_mistakes_are_one_message(ten: Run) -> None:
+    assert ten.log.count(f"ConfigError: {MESSAGE}\n") == 1, ten.log[-4000:]
+
+
+def test_check_says_the_same(ten: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(FILE), *small_overrides(ten.folder), *ESTIMATOR]) == 1
+    assert capsys.readouterr().err == f"dataflex-events: {MESSAGE}\n"
 
 
 @pytest.mark.parametrize("mistake", REFUSED)
@@ -98,9 +113,9 @@ def test_the_message_says_what_is_wrong(one_by_one: Run, mistake: str) -> None:
     assert "accepted" not in said
 
 
-def test_one_message_lists_all_mistakes(everything: Run) -> None:
-    assert everything.log.count("mistakes in the dataflex configuration:") == 1
-    listed = everything.log.partition("4 mistakes in the dataflex configuration:\n")[2].splitlines()[:4]
+def test_one_message_lists_all_mistakes(one_by_one: Run) -> None:
+    said = one_by_one.log.partition("=== everything\n")[2].partition("\n=== ")[0]
+    listed = said.partition("4 mistakes in the dataflex configuration:\n")[2].splitlines()[:4]
     assert [line.partition(": ")[0] for line in listed] == [
         "  - trainer.use_v1",
         "  - trainer.v1.trainer_mode",

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 
 import pytest
+import torch
 from labrun import Run
 from ppobyhand import grpo, terms
 from ways import LOSSES, MINI_BATCHES, WAYS, Story, run_ways, stories
@@ -263,6 +264,12 @@ def test_every_policy_loss_gets_the_weights_and_stays_finite(step: Story, reques
     assert all(math.isfinite(call["loss"]) for call in step.calls)
     assert 0 < step.metrics["actor/grad_norm"] < math.inf
     assert step.metrics["dataflex/verified"] == 1
+
+
+@ways("bypass")
+def test_weights_where_log_probs_are_those_of_the_rollout(step: Story) -> None:
+    check_weights(step, "vanilla")
+    assert all(torch.equal(row["old_log_probs"], row["rollout_log_probs"]) for row in step.rows.values())
 
 
 def check_weights(step: Story, loss: str) -> None:

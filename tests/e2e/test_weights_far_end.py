@@ -228,7 +228,7 @@ def old_log_probs(step: Step) -> list[list[float]]:
     return [row.old_log_probs for row in received_rows(step)]
 
 
-def test_weights_that_are_all_one_leave_the_gradient_as_it_is(all_one: Run, plain: Run) -> None:
-    rows = [row for number in (1, 2, 3) for row in received_rows(step_of(all_one, number))]
+def test_weights_that_are_all_one_leave_the_gradient_as_it_is(changes_nothing: Run, plain: Run) -> None:
+    rows = [row for number in (1, 2, 3) for row in received_rows(step_of(changes_nothing, number))]
     assert all(weight == 1.0 for row in rows for weight in row.weights)
-    assert all_one.metrics[0]["actor/grad_norm"] == plain.metrics[0]["actor/grad_norm"]
+    assert changes_nothing.metrics[0]["actor/grad_norm"] == plain.metrics[0]["actor/grad_norm"]

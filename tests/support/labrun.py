@@ -96,7 +96,7 @@ def run_verl(
 
     Args:
         folder: Working folder of the run; made if needed.
-        overrides: Hydra overrides after those of the lab.
+        overrides: Hydra overrides after those of the lab, and options.
         steps: Training steps.
         ranks: Trainer processes.
         seed: Seed of prompts and sampling.
@@ -109,9 +109,10 @@ def run_verl(
         sys.executable,
         "-m",
         "verl.trainer.main_ppo",
-        *small_overrides(folder, ranks=ranks, seed=seed),
-        f"trainer.total_training_steps={steps}",
-        *overrides,
+        *sorted(  # options of Hydra, which do not take effect between overrides, come first
+            [*small_overrides(folder, ranks=ranks, seed=seed), f"trainer.total_training_steps={steps}", *overrides],
+            key=lambda argument: not argument.startswith("--"),
+        ),
     ]
     variables = {**lab_environment(), MODULES: "farend" if probe else "", **(environment or {})}
     if schedule:

@@ -16,6 +16,7 @@ _COLUMNS = (
     "response_mask",
     "loss_mask",
     "old_log_probs",
+    "rollout_log_probs",
     "advantages",
     "returns",
     "ref_log_prob",
@@ -54,6 +55,27 @@ def _watch_loss(module: Any) -> None:
     module.ppo_loss = probe
 
 
+def _watch_values(module: Any) -> None:
+    value_loss, padded = module.value_loss, module.no_padding_2_padding
+
+    def probe(config: Any, model_output: Any, data: Any, dp_group: Any = None) -> Any:
+        seen = {name: [row.clone() for row in data[name].unbind()] for name in ("response_mask", "values", "returns")}
+        lengths = [len(row) for row in seen["response_mask"]]
+        rows = padded(model_output["values"], data).detach()
+        seen["predicted"] = [row[:length].clone() for row, length in zip(rows, lengths, strict=True)]
+        seen["keys"] = [f"{uid}_{session}_0" for uid, session in zip(data["uid"], data["session_id"], strict=True)]
+        seen["width"] = max(lengths)
+        for name in ("batch_num_tokens", "global_batch_size", "dp_size"):
+            seen[name] = data[name]
+        for name in ("loss_agg_mode", "loss_scale_factor", "cliprange_value"):
+            seen[name] = getattr(config, name)
+        loss, metrics = value_loss(config, model_output, data, dp_group)
+        save("value", seen | {"loss": float(loss)})
+        return loss, metrics
+
+    module.value_loss = probe
+
+
 def _watch_trainer(module: Any) -> None:
     trainer = module.PPOTrainer
     update_actor = trainer._update_actor
@@ -69,4 +91,5 @@ def _watch_trainer(module: Any) -> None:
 
 if "VERL_USE_EXTERNAL_MODULES" in os.environ:
     when_imported("verl.workers.utils.losses", _watch_loss)
+    when_imported("verl.workers.utils.losses", _watch_values)
     when_imported("verl.trainer.ppo.v1.trainer_base", _watch_trainer)

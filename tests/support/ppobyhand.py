@@ -1,4 +1,4 @@
-"""verl's loss by hand, in plain Python, from the rows that a call of it received."""
+"""verl's losses by hand, in plain Python, from the rows that a call of one received."""
 
 from __future__ import annotations
 
@@ -50,6 +50,17 @@ def _clipped(log_ratio: float, advantage: float, dual_clip: float) -> float:
     clipped = min(max(ratio, 1 - CLIP), 1 + CLIP)
     loss = max(-advantage * ratio, -advantage * clipped)
     return min(loss, -advantage * dual_clip) if advantage < 0 else loss
+
+
+def value_loss(call: Call) -> float:
+    """The critic's loss: half the squared error of clipped or unclipped values, whichever is larger."""
+
+    def term(row: int, token: int) -> float:
+        predicted, before, wanted = (float(call[name][row][token]) for name in ("predicted", "values", "returns"))
+        clipped = min(max(predicted, before - call["cliprange_value"]), before + call["cliprange_value"])
+        return 0.5 * max((predicted - wanted) ** 2, (clipped - wanted) ** 2)
+
+    return average(call, term)
 
 
 def average(call: Call, value: Callable[[int, int], float]) -> float:

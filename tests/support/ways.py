@@ -60,6 +60,7 @@ class Way:
         loss_mode: Policy loss.
         odd: What is wrong with the rewards of the first half of the prompts.
         settings: Further settings of the actor.
+        algorithm: Settings of the algorithm.
         cut: A mechanism of ours that is taken away.
     """
 
@@ -68,6 +69,7 @@ class Way:
     loss_mode: str = "vanilla"
     odd: str | None = None
     settings: tuple[tuple[str, Any], ...] = ()
+    algorithm: tuple[tuple[str, Any], ...] = ()
     cut: str | None = None
 
     def schedule(self) -> dict[str, Any]:
@@ -80,6 +82,7 @@ class Way:
             f"{ACTOR}.loss_agg_mode": self.loss,
             f"{ACTOR}.policy_loss.loss_mode": self.loss_mode,
             **{f"{ACTOR}.{name}": value for name, value in self.settings},
+            **{f"algorithm.{name}": value for name, value in self.algorithm},
         }
 
 
@@ -104,6 +107,7 @@ WAYS: dict[str, Way] = {
     **{f"loss {name}": Way((TOKENS, ROWS), loss_mode=name) for name in LOSSES if name != "dro"},
     "loss dro": Way((TOKENS, ROWS), loss_mode="dro", settings=(("policy_loss.dro_beta", 0.1),)),
     "loss bypass_mode": Way((TOKENS, ROWS), loss_mode="bypass_mode", settings=BYPASS),
+    "bypass": Way((TOKENS, ROWS), algorithm=(("rollout_correction.bypass_mode", True),)),
     "no loss mask": Way((topk(apply="mask"),), cut="loss mask"),
     "no baseline": Way((pods("weight"),), cut="baseline"),
     "no channel": Way((TOKENS, ROWS), loss_mode="geo_mean", cut="channel"),
@@ -138,6 +142,7 @@ def run_ways(folder: Path) -> Run:
         f"{ACTOR}.use_kl_loss=True",
         f"{ACTOR}.kl_loss_coef=0.1",
         f"{ACTOR}.entropy_coeff=0.05",
+        "actor_rollout_ref.rollout.calculate_log_probs=True",
         f"reward.custom_reward_function.path={SUPPORT / 'oddrewards.py'}",
         f"actor_rollout_ref.rollout.agent.agent_loop_config_path={SUPPORT / 'dropagents.yaml'}",
         "+dataflex.handlers=[dropkit:Watch]",
