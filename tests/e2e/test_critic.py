@@ -1,4 +1,4 @@
-"""A run with a critic: weights leave the value loss alone, masks take rows out of it, and the worker of the critic sees it.
+"""A run with a critic: weights leave the value loss alone, masks take rows out of it, in the worker of the critic.
 
 GAE has no groups; rows are chosen by their advantages.
 """
