@@ -30,6 +30,7 @@ from dataflex_events.adapters.verl.reduced import ReducedSteps, Step, before_dis
 from dataflex_events.adapters.verl.rows import is_padding, read_batch, remove_rows
 from dataflex_events.adapters.verl.shape import largest_divisor
 from dataflex_events.adapters.verl.verify import verify
+from dataflex_events.describe import describe
 from dataflex_events.driver import StepDriver
 from dataflex_events.errors import DataflexError
 from dataflex_events.events import StepId
@@ -56,7 +57,8 @@ class DataflexMixin(ReducedSteps):
         if plan is not None:
             self._use(plan, config)
             names = ", ".join(policy.name for policy in plan.policies) or "none"
-            logger.warning("dataflex-verl %s is active, policies: %s", version("dataflex-verl"), names)
+            told = describe(plan, run_facts(config), channel_of(loss_mode(config)))
+            logger.warning("dataflex-verl %s is active, policies: %s\n%s", version("dataflex-verl"), names, told)
             for difference in differences(plan, block):
                 logger.warning("differs from DataFlex-RL: %s", difference)
         super().__init__(config)

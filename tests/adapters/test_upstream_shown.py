@@ -29,7 +29,9 @@ def test_at_the_start_of_a_run(
 ) -> None:
     with caplog.at_level(logging.WARNING, "dataflex"):
         MadeUpRun(verl_config(SYNC, f"++dataflex={block}"), FakeQueue(monkeypatch), [])
-    assert caplog.messages[0].endswith(" is active, policies: advantage_reweight")
+    first, *told = caplog.messages[0].splitlines()
+    assert first.endswith(" is active, policies: advantage_reweight")
+    assert told[0] == "policy 'advantage_reweight' (reweight)"
     assert caplog.messages[1:] == [f"differs from DataFlex-RL: {line}" for line in lines]
 
 

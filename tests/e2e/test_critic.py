@@ -21,7 +21,7 @@ CRITIC = [
     "critic.model.use_remove_padding=False",
     "critic.model.enable_gradient_checkpointing=False",
     "critic.ppo_max_token_len_per_gpu=512",
-    "+critic.model.fsdp_config.mixed_precision={param_dtype:fp32,reduce_dtype:fp32,buffer_dtype:fp32}",
+    "+critic.fsdp.mixed_precision={param_dtype:fp32,reduce_dtype:fp32,buffer_dtype:fp32}",
 ]
 HALF = {
     "mechanism": "select",

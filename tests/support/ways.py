@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import yaml
 from droplab import mixed_prompts
 from labrun import MODULES, SUPPORT, Run, run_verl
 
@@ -30,21 +31,16 @@ def topk(fraction: float = 0.5, **keys: Any) -> Block:
     return policy("select", "advantage_magnitude", "topk_fraction", {"fraction": fraction}, **keys)
 
 
-def gfpo(**keys: Any) -> Block:
-    return policy("select", "reward", "gfpo", {"k": 4}, apply=keys.pop("apply", "drop"), **keys)
+def recipe(name: str, **keys: Any) -> Block:
+    """The policy of one of the recipes, with other keys."""
+    text = (SUPPORT.parents[1] / "examples" / "recipes" / f"{name}.yaml").read_text()
+    block: Block = yaml.safe_load(text)["dataflex"]
+    return block | keys
 
 
-def pods(apply: str) -> Block:
-    return policy("select", "reward", "max_variance", apply=apply)
-
-
-def entropy(apply: str) -> Block:
-    return policy("select", "token_entropy", "top_entropy_tokens", apply=apply)
-
-
-TOKENS = policy("reweight", "token_prob", "advantage_reweight")
+TOKENS = recipe("advantage_reweight")
 ROWS = policy("reweight", "advantage_magnitude", "softmax", {"temperature": 2.0})
-BAND = policy("select", "group_solve_rate", "threshold_band")
+BAND = recipe("dapo_band")
 CONTRAST = policy("select", "group_reward_std", "threshold_band", {"low": 0.0, "high": 1e9})
 
 LOSSES = ("vanilla", "dppo_tv", "dppo_kl", "gspo", "sapo", "gpg", "clip_cov", "kl_cov", "geo_mean", "dro", "cispo")
@@ -97,25 +93,25 @@ WAYS: dict[str, Way] = {
     "weight, seq-sum": Way((topk(),), "seq-mean-token-sum"),
     "weight, seq-sum-norm": Way((topk(),), "seq-mean-token-sum-norm"),
     "weight, token-sum": Way((topk(),), "token-sum"),
-    "drop, subset": Way((gfpo(),)),
-    "drop, full": Way((gfpo(advantages="full"),), "seq-mean-token-mean"),
-    "weight, subset": Way((pods("weight"),)),
-    "mask, subset": Way((pods("mask"),), "seq-mean-token-mean"),
-    "mask, full": Way((gfpo(apply="mask", advantages="full"),)),
-    "tokens masked": Way((entropy("mask"),), "seq-mean-token-mean"),
-    "tokens weighted": Way((entropy("weight"),)),
+    "drop, subset": Way((recipe("gfpo_efficient"),)),
+    "drop, full": Way((recipe("gfpo_efficient", advantages="full"),), "seq-mean-token-mean"),
+    "weight, subset": Way((recipe("pods", apply="weight"),)),
+    "mask, subset": Way((recipe("pods", apply="mask"),), "seq-mean-token-mean"),
+    "mask, full": Way((recipe("gfpo_efficient", apply="mask", advantages="full"),)),
+    "tokens masked": Way((recipe("top_entropy_tokens", apply="mask"),), "seq-mean-token-mean"),
+    "tokens weighted": Way((recipe("top_entropy_tokens"),)),
     **{f"loss {name}": Way((TOKENS, ROWS), loss_mode=name) for name in LOSSES if name != "dro"},
     "loss dro": Way((TOKENS, ROWS), loss_mode="dro", settings=(("policy_loss.dro_beta", 0.1),)),
     "loss bypass_mode": Way((TOKENS, ROWS), loss_mode="bypass_mode", settings=BYPASS),
     "bypass": Way((TOKENS, ROWS), algorithm=(("rollout_correction.bypass_mode", True),)),
     "no loss mask": Way((topk(apply="mask"),), cut="loss mask"),
-    "no baseline": Way((pods("weight"),), cut="baseline"),
+    "no baseline": Way((recipe("pods", apply="weight"),), cut="baseline"),
     "no channel": Way((TOKENS, ROWS), loss_mode="geo_mean", cut="channel"),
     "rewards nan, dropped": Way((BAND,), odd="nan"),
     "rewards nan, weighted": Way((ROWS,), odd="nan"),
     "rewards inf": Way((ROWS, topk()), odd="inf"),
-    "rewards huge": Way((gfpo(),), odd="huge"),
-    "rewards negative": Way((gfpo(),), odd="negative"),
+    "rewards huge": Way((recipe("gfpo_efficient"),), odd="huge"),
+    "rewards negative": Way((recipe("gfpo_efficient"),), odd="negative"),
     "rewards equal": Way((CONTRAST,), odd="equal"),
 }
 
