@@ -32,6 +32,7 @@ PADDED = [
     "data.train_batch_size=7",
     "actor_rollout_ref.actor.ppo_mini_batch_size=4",
     "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=512",
+    "actor_rollout_ref.actor.optim.lr=5e-5",  # after some steps at the lab's own rate no answer would be right
 ]
 
 # Ray's processes outlive the driver for a moment: they notice its end, and then end each other.
