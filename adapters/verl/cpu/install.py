@@ -40,6 +40,7 @@ def install() -> None:
     when_imported("ray._private.node", _small_ray)
     when_imported("verl.utils.distributed", _plain_gloo)
     when_imported("verl.workers.engine.fsdp.transformer_impl", _no_pinned_memory)
+    when_imported("verl.utils.model", _value_heads_without_flash_attention)
     when_imported("verl.workers.rollout.base", _register_weight_receiver)
     when_imported("verl.workers.rollout.replica", _register_replica)
     when_imported("verl.experimental.agent_loop.agent_loop", _register_agent_loop)
@@ -67,6 +68,23 @@ def _no_pinned_memory(module: ModuleType) -> None:
         return original(pin_memory=False)
 
     module.CPUOffloadPolicy = cpu_offload_policy
+
+
+def _value_heads_without_flash_attention(module: ModuleType) -> None:
+    """A critic's model is loaded with flash attention, which there is only for GPUs."""
+
+    def load_valuehead_model(local_path: str, torch_dtype: Any, model_config: Any, trust_remote_code: bool) -> Any:
+        from transformers import AutoModelForTokenClassification
+
+        return AutoModelForTokenClassification.from_pretrained(
+            local_path,
+            dtype=torch_dtype,
+            config=model_config,
+            attn_implementation="sdpa",
+            trust_remote_code=trust_remote_code,
+        )
+
+    module.load_valuehead_model = load_valuehead_model
 
 
 def _register_weight_receiver(module: ModuleType) -> None:
