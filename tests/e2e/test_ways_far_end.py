@@ -146,6 +146,13 @@ def test_the_most_efficient_rows_count(step: Story, request: pytest.FixtureReque
     assert len(step.sent) == len(step.rows) == (32 if dropped else 64)
 
 
+@ways("outcome")
+def test_an_outcome_beside_the_score_decides(step: Story) -> None:
+    """Two sessions of every second prompt succeed, whatever their reward."""
+    assert set(step.rows) == {key for key, number in step.index.items() if number % 2 == 0}
+    assert len(step.rows) == 32
+
+
 @ways("weight, subset", "mask, subset", "no baseline")
 def test_the_rows_of_largest_variance_count(step: Story) -> None:
     check_spread(step, counting(step))

@@ -12,7 +12,10 @@ ODD = {"nan": math.nan, "inf": math.inf, "huge": 1e30, "negative": -5.0}
 
 
 def compute_score(solution_str: str, extra_info: dict[str, Any], **rest: Any) -> dict[str, float]:
-    """As the prompt says. `equal` is 0.9 for all sessions, which float32 cannot hold exactly."""
+    """As the prompt says. `equal` is 0.9 for all sessions, which float32 cannot hold exactly.
+
+    Beside the score it says `acc`: 1 for two sessions of every second prompt, else 0.
+    """
     odd = extra_info["odd"]
     if odd == "equal":
         score = 0.9
@@ -20,4 +23,4 @@ def compute_score(solution_str: str, extra_info: dict[str, Any], **rest: Any) ->
         score = ODD[odd]
     else:
         score = droprewards.compute_score(solution_str=solution_str, extra_info=extra_info, **rest)["score"]
-    return {"score": score, "acc": float(extra_info["session"] < 2)}
+    return {"score": score, "acc": float(extra_info["session"] < 2 and extra_info["index"] % 2 == 0)}

@@ -41,6 +41,7 @@ def recipe(name: str, **keys: Any) -> Block:
 TOKENS = recipe("advantage_reweight")
 ROWS = policy("reweight", "advantage_magnitude", "softmax", {"temperature": 2.0})
 BAND = recipe("dapo_band")
+OUTCOME = BAND | {"scorer": {"name": "group_solve_rate", "params": {"signal": "acc"}}}
 CONTRAST = policy("select", "group_reward_std", "threshold_band", {"low": 0.0, "high": 1e9})
 
 LOSSES = ("vanilla", "dppo_tv", "dppo_kl", "gspo", "sapo", "gpg", "clip_cov", "kl_cov", "geo_mean", "dro", "cispo")
@@ -104,6 +105,7 @@ WAYS: dict[str, Way] = {
     "loss dro": Way((TOKENS, ROWS), loss_mode="dro", settings=(("policy_loss.dro_beta", 0.1),)),
     "loss bypass_mode": Way((TOKENS, ROWS), loss_mode="bypass_mode", settings=BYPASS),
     "bypass": Way((TOKENS, ROWS), algorithm=(("rollout_correction.bypass_mode", True),)),
+    "outcome": Way((OUTCOME,)),
     "no loss mask": Way((topk(apply="mask"),), cut="loss mask"),
     "no baseline": Way((recipe("pods", apply="weight"),), cut="baseline"),
     "no channel": Way((TOKENS, ROWS), loss_mode="geo_mean", cut="channel"),
@@ -160,6 +162,7 @@ class Story:
     Attributes:
         generated: Reward by key of the trajectory.
         lengths: Tokens by key.
+        index: Number of the prompt by key.
         sent: Keys that the trainer sent, padding left out.
         calls: What each call of the loss got and returned, in order.
         metrics: What verl logged.
@@ -167,6 +170,7 @@ class Story:
 
     generated: dict[str, float]
     lengths: dict[str, int]
+    index: dict[str, int]
     sent: list[str]
     calls: list[Call]
     metrics: dict[str, Any]
@@ -216,6 +220,7 @@ def stories(run: Run) -> dict[str, Story]:
         found[name] = Story(
             {key: float(scores.sum()) for key, scores in zip(record["keys"], record["rm_scores"], strict=True)},
             {key: len(row) for key, row in zip(record["keys"], record["responses"], strict=True)},
+            dict(zip(record["keys"], record["index"], strict=True)),
             [key for key, padding in zip(keys["keys"], keys["padding"], strict=True) if not padding],
             calls[number],
             metrics,
