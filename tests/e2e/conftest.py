@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from droplab import Runs
 from labrun import PADDED, Run, run_verl
+from ways import Story, run_ways, stories
 
 
 @pytest.fixture(scope="session")
@@ -54,3 +55,21 @@ def changes_nothing(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def drop_runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """Makes runs that drop rows."""
     return Runs(tmp_path_factory.mktemp("drop"))
+
+
+@pytest.fixture(scope="session")
+def ways_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """All ways to apply a policy, one step each."""
+    return run_ways(tmp_path_factory.mktemp("ways")).succeeded()
+
+
+@pytest.fixture(scope="session")
+def ways_steps(ways_run: Run) -> dict[str, Story]:
+    """Its steps, by the name of the way."""
+    return stories(ways_run)
+
+
+@pytest.fixture
+def step(request: pytest.FixtureRequest, ways_steps: dict[str, Story]) -> Story:
+    """The step of the way that a test asks for with `wayscheck.ways`."""
+    return ways_steps[request.param]

@@ -6,127 +6,29 @@ which a mechanism is taken away show that the checks can fail.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
 
 import pytest
-import torch
-from labrun import Run
-from ppobyhand import grpo, terms
-from ways import LOSSES, MINI_BATCHES, WAYS, Story, run_ways, stories
+from ways import MINI_BATCHES, WAYS, Story
+from wayscheck import (
+    PLAIN_PPO,
+    advantages,
+    check_advantages,
+    check_efficient,
+    check_spread,
+    check_terms,
+    check_tokens,
+    check_top,
+    check_weights,
+    counting,
+    ways,
+)
 
 pytestmark = pytest.mark.e2e
 
-TOLERANCE = 1e-4
-
 TOPK = [name for name in WAYS if WAYS[name].policies[0]["actuator"]["name"] == "topk_fraction" and not WAYS[name].odd]
 MASKED = [name for name in WAYS if name.startswith("mask") or name == "tokens masked"]
-PLAIN_PPO = [
-    name for name, way in WAYS.items() if way.loss_mode == "vanilla" and not way.odd and way.cut in (None, "baseline")
-]
-WEIGHTED_LOSSES = [f"loss {name}" for name in (*LOSSES, "bypass_mode")]
-ODD = [name for name, way in WAYS.items() if way.odd]
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """All ways, one step each."""
-    return run_ways(tmp_path_factory.mktemp("ways")).succeeded()
-
-
-@pytest.fixture(scope="module")
-def steps(run: Run) -> dict[str, Story]:
-    """Its steps, by the name of the way."""
-    return stories(run)
-
-
-@pytest.fixture
-def step(request: pytest.FixtureRequest, steps: dict[str, Story]) -> Story:
-    """The step of the way that a test asks for."""
-    return steps[request.param]
-
-
-def ways(*names: str) -> pytest.MarkDecorator:
-    """Run a test on some ways."""
-    return pytest.mark.parametrize("step", names, indirect=True, ids=list(names))
-
-
-# ---------------------------------------------------------------- by hand
-
-
-def advantages(step: Story, kept: set[str] | None = None) -> dict[str, float]:
-    """GRPO advantages with the baseline of all rows of a group, or of the kept ones."""
-    found = {}
-    for keys in step.groups.values():
-        counted = [key for key in keys if kept is None or key in kept]
-        found |= dict(zip(counted, grpo(step.generated[key] for key in counted), strict=True))
-    return found
-
-
-def check_top(step: Story, kept: set[str], share: float) -> None:
-    """The rows with the largest |advantage| are kept; ties may go either way."""
-    sizes = {key: abs(value) for key, value in advantages(step).items()}
-    assert len(kept) == max(1, math.floor(share * len(sizes) + 0.5))
-    rest = [size for key, size in sizes.items() if key not in kept]
-    assert min(sizes[key] for key in kept) >= max(rest) - 1e-5
-
-
-def check_efficient(step: Story, kept: set[str]) -> None:
-    """GFPO: of each group the four rows with the highest reward for a token."""
-    rates = {key: step.generated[key] / step.lengths[key] for key in step.generated}
-    for keys in step.groups.values():
-        chosen = [rates[key] for key in keys if key in kept]
-        assert len(chosen) == 4
-        assert min(chosen) >= max(rates[key] for key in keys if key not in kept) - 1e-7
-
-
-def check_spread(step: Story, kept: set[str]) -> None:
-    """PODS: of each group the four rows whose rewards have the largest variance."""
-
-    def variance(keys: tuple[str, ...]) -> float:
-        rewards = [step.generated[key] for key in keys]
-        mean = math.fsum(rewards) / 4
-        return math.fsum((reward - mean) ** 2 for reward in rewards)
-
-    for keys in step.groups.values():
-        chosen = tuple(key for key in keys if key in kept)
-        assert variance(chosen) == pytest.approx(max(map(variance, itertools.combinations(keys, 4))), rel=1e-5)
-
-
-def counting(step: Story) -> set[str]:
-    """Keys of the rows that have a token that counts, where they arrived."""
-    found = set()
-    for key, row in step.rows.items():
-        weights = row.get("rollout_is_weights", [1.0] * len(row["response_mask"]))
-        if any(valid and weight for valid, weight in zip(row["response_mask"], weights, strict=True)):
-            found.add(key)
-    return found
-
-
-def check_advantages(step: Story, expected: dict[str, float]) -> None:
-    """Every valid token of these rows carries the advantage of its row."""
-    for key, value in expected.items():
-        row = step.rows[key]
-        valid = [float(a) for a, counts in zip(row["advantages"], row["response_mask"], strict=True) if counts]
-        assert valid == pytest.approx([value] * len(valid), abs=1e-4), key
-
-
-def check_terms(step: Story) -> None:
-    """Loss, policy loss, entropy and KL of each call are those of the rows that it got."""
-    for call in step.calls:
-        by_hand = terms(call)
-        assert call["pg_loss"] == pytest.approx(by_hand.policy, rel=TOLERANCE, abs=1e-5)
-        assert call["entropy_loss"] == pytest.approx(by_hand.entropy, rel=TOLERANCE)
-        assert call["kl_loss"] == pytest.approx(by_hand.kl, rel=1e-3, abs=1e-6)
-        assert call["loss"] == pytest.approx(by_hand.loss, rel=TOLERANCE, abs=1e-5)
-
-
-def check_tokens(step: Story) -> None:
-    """What token means are divided by: valid tokens of the mini-batch, masked ones left out."""
-    for calls in step.mini_batches():
-        valid = sum(int(row.sum()) for call in calls for row in call["response_mask"])
-        assert {call["batch_num_tokens"] for call in calls} == {valid}
 
 
 # ---------------------------------------------------------------- rows
@@ -249,107 +151,6 @@ def test_the_two_baselines_differ(step: Story) -> None:
 @ways(*PLAIN_PPO)
 def test_loss_entropy_and_kl_are_those_of_the_rows_that_arrived(step: Story) -> None:
     check_terms(step)
-
-
-def weights_by_hand(step: Story, mean_over_rows: bool) -> dict[str, list[float]]:
-    """`advantage_reweight` of tokens times `softmax` of rows at temperature 2."""
-    size = {key: abs(value) for key, value in advantages(step).items()}
-    power = {key: math.exp(value / 2) for key, value in size.items()}
-    count = {key: 1 if mean_over_rows else step.lengths[key] for key in power}
-    mean = math.fsum(power[key] * count[key] for key in power) / sum(count.values())
-    return {
-        key: [(0.2 * math.exp(old) + 0.8) * power[key] / mean for old in row["old_log_probs"].tolist()]
-        for key, row in step.rows.items()
-    }
-
-
-@ways(*WEIGHTED_LOSSES)
-def test_every_policy_loss_gets_the_weights_and_stays_finite(step: Story, request: pytest.FixtureRequest) -> None:
-    loss = request.node.callspec.id.removeprefix("loss ")
-    assert {call["loss_mode"] for call in step.calls} == {loss}
-    check_weights(step, loss)
-    assert all(math.isfinite(call["loss"]) for call in step.calls)
-    assert 0 < step.metrics["actor/grad_norm"] < math.inf
-    assert step.metrics["dataflex/verified"] == 1
-
-
-@ways("bypass")
-def test_weights_where_log_probs_are_those_of_the_rollout(step: Story) -> None:
-    check_weights(step, "vanilla")
-    assert all(torch.equal(row["old_log_probs"], row["rollout_log_probs"]) for row in step.rows.values())
-
-
-def check_weights(step: Story, loss: str) -> None:
-    """In the column from which the loss reads them."""
-    by_hand, own = weights_by_hand(step, loss in ("sapo", "geo_mean")), advantages(step)
-    for key, row in step.rows.items():
-        if loss in ("geo_mean", "bypass_mode"):
-            expected = [weight * own[key] for weight in by_hand[key]]
-            assert row["advantages"].tolist() == pytest.approx(expected, rel=1e-3, abs=1e-4), key
-            assert "rollout_is_weights" not in row
-        else:
-            assert row["rollout_is_weights"].tolist() == pytest.approx(by_hand[key], rel=1e-3), key
-            assert row["advantages"].tolist() == pytest.approx([own[key]] * step.lengths[key], abs=1e-4)
-
-
-# ---------------------------------------------------------------- bad numbers
-
-
-@ways(*ODD)
-def test_bad_rewards_reach_no_loss(step: Story) -> None:
-    for row in step.rows.values():
-        for name in ("advantages", "returns"):
-            assert row[name].isfinite().all()
-    assert all(math.isfinite(call["loss"]) for call in step.calls)
-    assert 0 < step.metrics["actor/grad_norm"] < math.inf
-    assert len(step.generated) == 64
-
-
-def broken_groups(step: Story) -> list[list[str]]:
-    """Groups with a reward that is not finite."""
-    return [keys for keys in step.groups.values() if not all(math.isfinite(step.generated[key]) for key in keys)]
-
-
-@ways("rewards nan, dropped")
-def test_groups_with_an_unknown_reward_are_dropped(step: Story) -> None:
-    gone = {key for keys in broken_groups(step) for key in keys}
-    assert len(gone) == 32
-    assert set(step.rows) == set(step.generated) - gone
-    assert step.metrics["dataflex/nonfinite/rewards"] == 12
-    assert step.metrics["dataflex/nonfinite/group_solve_rate"] == 32
-
-
-@ways("rewards nan, weighted", "rewards inf")
-def test_rows_without_an_advantage_train_nothing(step: Story) -> None:
-    muted = {key for keys in broken_groups(step) for key in keys}
-    assert len(muted) == 32
-    for key in muted:
-        assert step.rows[key]["advantages"].tolist() == [0.0] * step.lengths[key]
-    assert step.metrics["dataflex/nonfinite/advantages"] == 32
-    finite = {key: value for key, value in advantages_of_finite(step).items() if key in step.rows}
-    check_advantages(step, finite)
-
-
-def advantages_of_finite(step: Story) -> dict[str, float]:
-    """Advantages of the groups whose rewards are all finite."""
-    found = {}
-    for keys in step.groups.values():
-        rewards = [step.generated[key] for key in keys]
-        if all(map(math.isfinite, rewards)):
-            found |= dict(zip(keys, grpo(rewards), strict=True))
-    return found
-
-
-@ways("rewards equal")
-def test_equal_rewards_that_float32_cannot_hold_have_no_contrast(step: Story) -> None:
-    constant = [keys for keys in step.groups.values() if len({step.generated[key] for key in keys}) == 1]
-    assert len(constant) == 4
-    assert set(step.rows) == set(step.generated) - {key for keys in constant for key in keys}
-
-
-def test_bad_rewards_are_reported_once_in_a_run_with_the_rows(run: Run) -> None:
-    # Each of the three steps has a block of its own, and so a new beginning.
-    assert run.log.count("12 of 64 rows have rewards that are not finite, e.g. ") == 3
 
 
 # ---------------------------------------------------------------- verification and negative controls
