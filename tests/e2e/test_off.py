@@ -95,7 +95,7 @@ def test_a_run_in_shadow_logs_what_would_happen(changes_nothing: Run) -> None:
     assert metrics["dataflex/shadow"] == 1
     assert metrics["dataflex/kept_rows"] == kept
     assert metrics["dataflex/rows"] == 56, "and all of them were trained on"
-    assert metrics["dataflex/weight_std"] > 0.1
+    assert metrics["dataflex/weight_std"] > 0.01
     assert metrics["dataflex/kept_token_frac"] == pytest.approx(0.2, abs=0.02)
     assert "dataflex/verified" not in metrics
 
