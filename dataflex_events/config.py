@@ -185,7 +185,7 @@ def parse(block: Mapping[str, Any] | None) -> Parsed:
 
 
 def _named(name: Any, item: Any) -> Any:
-    return {"name": str(name), **item} if isinstance(item, Mapping) else item
+    return {**item, "name": item.get("name") or str(name)} if isinstance(item, Mapping) else item
 
 
 def _later(policies: Mapping[int, Mapping[str, Any]], paths: Mapping[int, str]) -> list[ConfigIssue]:

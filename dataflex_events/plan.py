@@ -20,7 +20,6 @@ from dataflex_events.config import (
     Settings,
     parameter_issues,
     parse,
-    readable,
 )
 from dataflex_events.context import Baseline
 from dataflex_events.errors import ConfigError, ConfigIssue, DataflexError
@@ -48,6 +47,17 @@ class Plan:
     def applied(self) -> tuple[Policy, ...]:
         """The policies that do more than show what they would do."""
         return tuple(policy for policy in self.policies if not (policy.shadow or self.settings.shadow))
+
+    @property
+    def may_apply(self) -> bool:
+        """True if a policy, or a handler that listens where it could propose something, may change what is trained."""
+        listens = any(
+            event is AdvantageComputed or event is RolloutDone
+            for _, observer in self.observers
+            for _, marks in marked(observer)
+            for event, _ in marks
+        )
+        return bool(self.applied) or (listens and not self.settings.shadow)
 
     @property
     def drops(self) -> bool:
@@ -118,7 +128,7 @@ def _policies(parsed: Parsed, issues: list[ConfigIssue]) -> list[Policy]:
             continue
         kind = "selector" if config.mechanism == "select" else "reweighter"
         scorer = _component("scorer", config.scorer, f"{path}.scorer", issues)
-        actuator = _component(kind, config.actuator, f"{path}.actuator", issues)
+        actuator = _component(kind, config.actuator, f"{path}.actuator", issues, advantages=config.advantages)
         if not isinstance(scorer, Scorer) or not isinstance(actuator, Reweighter | Selector):
             continue
         early, baseline = False, config.advantages
@@ -169,9 +179,10 @@ def _examine_parts(item: Mapping[str, Any], path: str, issues: list[ConfigIssue]
         if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
             continue
         entry = _entry(candidates, value["name"], f"{path}.{part}.name", issues)
-        config = readable(ComponentConfig, value)
-        if entry is not None and config is not None:
-            _make(entry.component, {**entry.preset, **config.params}, f"{path}.{part}.params", issues)
+        params = value.get("params", {})
+        if entry is not None and isinstance(params, Mapping):
+            named = {key: item for key, item in params.items() if isinstance(key, str)}
+            _make(entry.component, {**entry.preset, **named}, f"{path}.{part}.params", issues)
 
 
 def _entry(kinds: Sequence[str], name: str, path: str, issues: list[ConfigIssue]) -> registry.Entry | None:
@@ -185,12 +196,21 @@ def _entry(kinds: Sequence[str], name: str, path: str, issues: list[ConfigIssue]
     return None
 
 
-def _component(kind: str, config: ComponentConfig, path: str, issues: list[ConfigIssue]) -> Handler | None:
-    """Make a component, or add what is wrong with it to `issues`."""
+def _component(
+    kind: str, config: ComponentConfig, path: str, issues: list[ConfigIssue], advantages: Baseline | None = None
+) -> Handler | None:
+    """Make a component, or add what is wrong with it to `issues`. `advantages` is what its policy says."""
     entry = _entry([kind], config.name, f"{path}.name", issues)
     if entry is None:
         return None
-    return _make(entry.component, {**entry.preset, **config.params}, f"{path}.params", issues)
+    params = {**entry.preset, **config.params}
+    if advantages is not None and "advantages" in parameters(entry.component):
+        params.setdefault("advantages", advantages)
+        if params["advantages"] != advantages:
+            message = f"is {params['advantages']!r}, but {advantages!r} in the policy; say it once"
+            issues.append(ConfigIssue(f"{path}.params.advantages", message))
+            return None
+    return _make(entry.component, params, f"{path}.params", issues)
 
 
 def _make(component: type[Handler], values: Mapping[str, Any], path: str, issues: list[ConfigIssue]) -> Handler | None:

@@ -62,3 +62,19 @@ def apply_decision(
             columns[name][tokens] *= decision.mask.to(columns[name].dtype)
     write_columns(meta, columns)
     return columns
+
+
+def quiet_padding(meta: KVBatchMeta) -> None:
+    """Set advantages of padding rows that are not finite to 0.
+
+    Padding rows share a group in which no token counts, of which the estimator `opo` makes NaN. In a loss the mask does
+    not help against these: a gradient of 0 times NaN is NaN.
+    """
+    padding = np.flatnonzero(is_padding(meta))
+    if not len(padding):
+        return
+    keys, tags = [meta.keys[row] for row in padding], [meta.tags[row] for row in padding]
+    rows = KVBatchMeta(keys=keys, tags=tags, partition_id=meta.partition_id)
+    columns = read_columns(rows, ESTIMATES)
+    if not all(bool(column.isfinite().all()) for column in columns.values()):
+        write_columns(rows, {name: column.nan_to_num(0, 0, 0) for name, column in columns.items()})

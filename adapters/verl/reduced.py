@@ -32,6 +32,7 @@ class Step:
         self.kept: list[str] = []
         self.dropped: list[str] = []
         self.shape: StepShape | None = None  # only where rows were dropped, or do not count
+        self.masked = 0  # rows without a token that is left in the mask
         self.columns: dict[str, Tensor] = {}  # (T_all,) by column, as written
         self.metrics: dict[str, float] = {}
 
@@ -106,6 +107,7 @@ class ReducedSteps(_Trainer):
             return
         at_rest = is_padding(batch)
         at_rest[~at_rest] = idle.numpy()
+        self._now.masked = masked
         averaged = len(view) - masked if masked else (shape.rows if shape else len(batch))
         self._now.shape = StepShape.refit(len(batch), int((~at_rest).sum()), ranks, mini_batches, averaged)
         order = self._permutation(len(batch)) if actor.shuffle else np.arange(len(batch))
@@ -117,13 +119,15 @@ class ReducedSteps(_Trainer):
 
     def _update_critic(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         shape = self._now.shape
-        if shape is None:
+        if shape is None or not self._now.masked:
             return super()._update_critic(batch, metrics)
 
         def average_what_is_left(batch: KVBatchMeta) -> None:
-            size = batch.extra_info["mini_batch_size"]
-            batch.extra_info["global_batch_size"] = size * shape.mini_batch_rows / shape.mini_batch_size
-            batch.extra_info["dataloader_kwargs"] = {"shuffle": False}
+            info = batch.extra_info
+            if info["mini_batch_size"] % shape.mini_batch_size:  # rows were dealt to the actor's mini-batches
+                info["mini_batch_size"] = shape.mini_batch_size
+            info["global_batch_size"] = info["mini_batch_size"] * shape.mini_batch_rows / shape.mini_batch_size
+            info["dataloader_kwargs"] = {"shuffle": False}
 
         with before_dispatch(self.critic_wg, "train_mini_batch", average_what_is_left):
             return super()._update_critic(batch, metrics)

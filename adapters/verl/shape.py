@@ -107,7 +107,7 @@ class StepShape:
 
 
 def idle_rows(batch: Batch, decision: UpdateDecision) -> tuple[Tensor, int]:
-    """Rows that a selection left in the batch without a token that counts.
+    """Rows that are left in the batch without a token that counts.
 
     Returns:
         `(N,)` bool, and how many of them are masked; the others have weight 0.
@@ -116,11 +116,10 @@ def idle_rows(batch: Batch, decision: UpdateDecision) -> tuple[Tensor, int]:
     def filled(tokens: Tensor) -> Tensor:
         return segment_reduce(tokens, batch.offsets, "sum") > 0
 
-    valid = filled(batch["response_mask"])
-    if not decision.selects or decision.counting is None:
-        return torch.zeros_like(valid), 0
-    masked = 0 if decision.mask is None else int((valid & ~filled(decision.mask)).sum())
-    return valid & ~filled(decision.counting), masked
+    mask = batch["response_mask"].to(torch.bool)
+    valid, left = filled(mask), mask if decision.mask is None else decision.mask
+    counting = left if decision.weights is None else left & (decision.weights > 0)
+    return valid & ~filled(counting), int((valid & ~filled(left)).sum())
 
 
 def largest_divisor(rows: int, limit: int) -> int:

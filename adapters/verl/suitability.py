@@ -11,10 +11,11 @@ from omegaconf import DictConfig
 from dataflex_events.adapters.verl import losses
 from dataflex_events.adapters.verl.facts import loss_mode, run_facts
 from dataflex_events.components import Selector
-from dataflex_events.errors import ConfigIssue, nearest
-from dataflex_events.events import RolloutDone
+from dataflex_events.errors import ConfigIssue, DataflexError, nearest
+from dataflex_events.events import AdvantageComputed
 from dataflex_events.plan import Plan
 from dataflex_events.policy import Policy
+from dataflex_events.resolve import UpdateDecision
 from dataflex_events.run import RunFacts
 
 logger = logging.getLogger("dataflex")
@@ -23,7 +24,6 @@ logger = logging.getLogger("dataflex")
 RECOMPUTABLE = (
     "grpo",
     "grpo_vectorized",
-    "grpo_passk",
     "rloo",
     "rloo_vectorized",
     "opo",
@@ -38,9 +38,23 @@ _ESTIMATOR = "algorithm.adv_estimator"
 def run_issues(config: DictConfig, plan: Plan) -> list[ConfigIssue]:
     """Everything that does not fit, policy by policy where one is to blame."""
     run = run_facts(config)
-    absent, kl_in_reward = absent_fields(config), bool(config.algorithm.use_kl_in_reward)
-    issues = [issue for policy in plan.policies for issue in _policy_issues(policy, plan, run, absent, kl_in_reward)]
-    return [*issues, *_handler_issues(plan, absent), *_loss_issues(config, plan), *_critic_issues(config, plan)]
+    absent = absent_fields(config)
+    issues = [issue for policy in plan.policies for issue in _policy_issues(policy, run, absent)]
+    issues += [*_baseline_issues(config, plan, run), *_handler_issues(plan, absent)]
+    return [*issues, *_loss_issues(config, plan), *_drop_issues(config, plan, run)]
+
+
+def refuse_what_handlers_propose(config: DictConfig, decision: UpdateDecision) -> None:
+    """Stop a step in which a handler proposes what a policy would have been refused at the start.
+
+    Raises:
+        DataflexError: Says what, and why not.
+    """
+    loss = loss_mode(config)
+    if decision.mask is not None and loss in losses.ADVANTAGES:
+        raise DataflexError(f"a handler masks, but the policy loss {loss!r} cannot do with masked rows; give weights")
+    if decision.weights is not None and _distils(config):
+        raise DataflexError("a handler gives weights, but verl's distillation losses do not apply them")
 
 
 def absent_fields(config: DictConfig) -> Mapping[str, str]:
@@ -61,9 +75,7 @@ def absent_fields(config: DictConfig) -> Mapping[str, str]:
     return absent
 
 
-def _policy_issues(
-    policy: Policy, plan: Plan, run: RunFacts, absent: Mapping[str, str], kl_in_reward: bool
-) -> list[ConfigIssue]:
+def _policy_issues(policy: Policy, run: RunFacts, absent: Mapping[str, str]) -> list[ConfigIssue]:
     parts = {"scorer": policy.scorer, "actuator": policy.actuator}
     issues = [
         ConfigIssue(f"{policy.path}.{part}.name", f"reads {field!r}, which this run does not have: it {absent[field]}")
@@ -78,7 +90,7 @@ def _policy_issues(
     if why:
         message = f"compares the rollouts of a prompt with each other, and {why}"
         issues += [ConfigIssue(f"{policy.path}.{part}.name", message) for part, needs in grouped.items() if needs]
-    return issues + _baseline_issues(policy, run, kl_in_reward) if policy in plan.applied else issues
+    return issues
 
 
 def _why_no_groups(run: RunFacts) -> str:
@@ -89,23 +101,30 @@ def _why_no_groups(run: RunFacts) -> str:
     return ""
 
 
-def _baseline_issues(policy: Policy, run: RunFacts, kl_in_reward: bool) -> list[ConfigIssue]:
-    natural = "subset" if policy.acts_at is RolloutDone else "full"
-    if policy.baseline in (None, natural) or not run.group_baseline:
+def _baseline_issues(config: DictConfig, plan: Plan, run: RunFacts) -> list[ConfigIssue]:
+    """Baselines that are not those which verl computes anyway."""
+    wanting = [policy for policy in plan.applied if policy.baseline is not None]
+    late = [policy for policy in plan.applied if policy.acts_at is AdvantageComputed and _selects(policy)]
+    if not wanting or not (plan.drops if plan.baseline == "full" else late):
         return []
-    if policy.acts_at is RolloutDone and kl_in_reward:  # so it is "full"
+    path = f"{wanting[0].path}.advantages"
+    if plan.baseline == "full" and config.algorithm.use_kl_in_reward:
         message = (
             "is 'full', but the reward of a dropped row lacks the KL penalty that algorithm.use_kl_in_reward=true "
             "gives to the others; use `apply: weight` or 'subset'"
         )
-        return [ConfigIssue(f"{policy.path}.advantages", message)]
+        return [ConfigIssue(path, message)]
     if run.estimator in RECOMPUTABLE:
         return []
     message = (
-        f"is {policy.baseline!r}, but advantages of {run.estimator!r} cannot be computed over other rows than those in "
-        f"the batch; use {natural!r}, or an estimator among {', '.join(RECOMPUTABLE)}"
+        f"is {plan.baseline!r}, but advantages of {run.estimator!r} cannot be computed over other rows than those in "
+        f"the batch; use an estimator among {', '.join(RECOMPUTABLE)}"
     )
-    return [ConfigIssue(f"{policy.path}.advantages", message)]
+    return [ConfigIssue(path, message)]
+
+
+def _selects(policy: Policy) -> bool:
+    return isinstance(policy.actuator, Selector)
 
 
 def _handler_issues(plan: Plan, absent: Mapping[str, str]) -> list[ConfigIssue]:
@@ -126,7 +145,7 @@ def _loss_issues(config: DictConfig, plan: Plan) -> list[ConfigIssue]:
     if plan.masks and loss == "geo_mean":
         message = "averages over masked rows too, so that the step would shrink; use `apply: weight`"
         return [ConfigIssue(_LOSS, f"{loss!r} {message}")]
-    if plan.weighs and (config.get("distillation") or {}).get("enabled", False):
+    if plan.weighs and _distils(config):
         return [ConfigIssue("distillation.enabled", "is true: verl's distillation losses do not apply weights")]
     return []
 
@@ -142,11 +161,20 @@ def _unknown_loss(config: DictConfig, plan: Plan, loss: str) -> list[ConfigIssue
     return [ConfigIssue(_LOSS, f"unknown policy loss {loss!r}{nearest(loss, POLICY_LOSS_REGISTRY)}")]
 
 
-def _critic_issues(config: DictConfig, plan: Plan) -> list[ConfigIssue]:
-    if not (plan.drops and _has_critic(config)):
+def _drop_issues(config: DictConfig, plan: Plan, run: RunFacts) -> list[ConfigIssue]:
+    if not plan.drops:
         return []
-    message = "this run trains a critic, so rows cannot be dropped; give the policy `apply: weight`"
-    return [ConfigIssue(_ESTIMATOR, message)]
+    if _has_critic(config):
+        message = "this run trains a critic, so rows cannot be dropped; give the policy `apply: weight`"
+        return [ConfigIssue(_ESTIMATOR, message)]
+    if run.estimator == "grpo_passk":
+        message = "fails on a group of one, which the padding after a drop can be; give the policy `apply: weight`"
+        return [ConfigIssue(_ESTIMATOR, f"{run.estimator!r} {message}")]
+    return []
+
+
+def _distils(config: DictConfig) -> bool:
+    return bool((config.get("distillation") or {}).get("enabled", False))
 
 
 def _has_critic(config: DictConfig) -> bool:

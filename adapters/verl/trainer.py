@@ -20,7 +20,7 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from dataflex_events.adapters.verl.advantages import over_all, over_kept
-from dataflex_events.adapters.verl.apply import apply_decision
+from dataflex_events.adapters.verl.apply import apply_decision, quiet_padding
 from dataflex_events.adapters.verl.block import TRAINERS, dataflex_block
 from dataflex_events.adapters.verl.facts import loss_mode, run_facts
 from dataflex_events.adapters.verl.losses import channel_of
@@ -29,6 +29,7 @@ from dataflex_events.adapters.verl.preflight import plan_for
 from dataflex_events.adapters.verl.reduced import ReducedSteps, Step, before_dispatch
 from dataflex_events.adapters.verl.rows import is_padding, read_batch, remove_rows
 from dataflex_events.adapters.verl.shape import largest_divisor
+from dataflex_events.adapters.verl.suitability import RECOMPUTABLE, refuse_what_handlers_propose
 from dataflex_events.adapters.verl.verify import verify
 from dataflex_events.describe import describe
 from dataflex_events.driver import StepDriver
@@ -65,8 +66,10 @@ class DataflexMixin(ReducedSteps):
 
     def _use(self, plan: Plan, config: DictConfig) -> None:
         """Set up everything that a block names."""
+        run = run_facts(config)
         self._plan = plan
-        self._driver = StepDriver(plan.bus(), run_facts(config), baseline=plan.baseline, shadow=plan.settings.shadow)
+        self._baseline = plan.baseline if run.estimator in RECOMPUTABLE else None
+        self._driver = StepDriver(plan.bus(), run, baseline=self._baseline, shadow=plan.settings.shadow)
         self._last_verified: dict[str, int] = {}
         self._bad_numbers = BadNumbers()
 
@@ -123,7 +126,7 @@ class DataflexMixin(ReducedSteps):
         fields = driver.rollout_fields
         if not fields:
             return batch
-        if self._plan.drops and self._plan.baseline == "full":
+        if self._baseline == "full":
             fields |= {"rm_scores", "response_mask"}
         now.rollouts = read_batch(batch, fields)
         self._bad_numbers.rewards(now.rollouts, now.generated, now.metrics)
@@ -152,16 +155,19 @@ class DataflexMixin(ReducedSteps):
         now, plan = self._now, self._plan
         position = {key: row for row, key in enumerate(now.generated)}
         rows = torch.tensor([position[key] for key in batch.keys if key in position], dtype=torch.int64)
-        if now.dropped and plan.drops and plan.baseline == "full" and now.rollouts is not None:
+        if now.dropped:
+            quiet_padding(batch)
+        if now.dropped and self._baseline == "full" and now.rollouts is not None:
             advantages = over_all(self.config, batch, now.rollouts, now.generated, rows)
             now.columns = apply_decision(batch, UpdateDecision(None), advantages=advantages)
-        view = read_batch(batch, driver.update_fields | ({"advantages"} if plan.applied else set()))
+        view = read_batch(batch, driver.update_fields | ({"advantages"} if plan.may_apply else set()))
         decision = driver.advantage_computed(self._step_id(), view, rows)
+        refuse_what_handlers_propose(self.config, decision)
         advantages = {}
-        if plan.baseline == "subset" and decision.keep is not None and not bool(decision.keep.all()):
+        if self._baseline == "subset" and decision.keep is not None and not bool(decision.keep.all()):
             advantages = over_kept(self.config, batch, view, decision.keep)
         muted = None
-        if plan.applied:
+        if plan.applied or now.dropped or decision.selects or decision.weights is not None:
             keys = [key for key in batch.keys if key in position]
             current = advantages.get("advantages", view["advantages"])
             muted = self._bad_numbers.advantages(view, keys, current, now.metrics)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -40,10 +41,10 @@ class GroupSolveRate(Scorer):
 
     @property
     def fields(self) -> tuple[str, ...]:  # type: ignore[override]
-        return ("reward" if self.signal == "reward" else f"{OUTCOME}{self.signal}",)
+        return ("reward" if self.signal == "reward" else f"{OUTCOME}{self.signal.removeprefix(OUTCOME)}",)
 
     def score(self, batch: Batch) -> Tensor:
-        signal = batch[self.fields[0]]
+        signal = batch[self.fields[0]].to(torch.float32)
         solved = (signal > self.success_threshold).to(signal.dtype)
         unknown = signal.new_full((), float("nan"))
         return group_reduce(solved.where(signal.isfinite(), unknown), batch.uid, "mean", batch.last_output)

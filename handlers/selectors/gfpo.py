@@ -28,7 +28,7 @@ class Gfpo(Selector):
     one. Of equally good rollouts the lower row number wins. A row without a score or a finite reward is never kept.
 
     With `adaptive`, k depends on the group's mean reward against the quartiles of groups of earlier steps; a group on a
-    quartile counts as the harder. These constants, and baselines over the kept rows, are as the paper is often quoted.
+    quartile counts as the harder. Constants and baselines follow accounts of the paper, not the paper itself.
 
     Attributes:
         k: Rollouts to keep of each group; at least 2 with `advantages: subset`, since a lone one has no baseline.
@@ -36,7 +36,7 @@ class Gfpo(Selector):
         adaptive: Keep more of hard groups than of easy ones.
         adaptive_k: Rollouts to keep of very hard, hard, easy and very easy groups.
         warmup_steps: Steps with `k` before `adaptive` begins.
-        history: Groups to remember; saved with checkpoints.
+        history: Groups to remember.
         advantages: "subset" for baselines of the kept rows, as in the paper; "full" for those of the whole group.
     """
 

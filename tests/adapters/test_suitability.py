@@ -50,7 +50,7 @@ GAE = ("algorithm.adv_estimator=gae", "critic.model.path=x", "critic.ppo_micro_b
 def test_a_comparison_within_groups_needs_groups() -> None:
     message = "compares the rollouts of a prompt with each other, and the advantage estimator 'gae' has no groups; "
     assert issues({**BAND, "apply": "weight"}, *GAE) == [f"dataflex.scorer.name: {message}use for example 'grpo'"]
-    assert issues(PODS, *GAE) == [f"dataflex.actuator.name: {message}use for example 'grpo'"]
+    assert issues({**PODS, "advantages": "full"}, *GAE) == [f"dataflex.actuator.name: {message}use for example 'grpo'"]
     one = "this run has one for each prompt (actor_rollout_ref.rollout.n=1)"
     assert issues(BAND, f"{ROLLOUT}.n=1")[0].endswith(one)
     assert issues(SOFTMAX, *GAE) == []
@@ -64,16 +64,40 @@ def test_rows_cannot_be_dropped_with_a_critic() -> None:
     assert issues({**block, "shadow": True}, *GAE) == []
 
 
-@pytest.mark.parametrize(("block", "ask", "natural"), [(GFPO, "full", "subset"), (PODS, "subset", "full")])
-def test_a_baseline_over_other_rows_needs_an_estimator_that_can(block: Any, ask: str, natural: str) -> None:
+@pytest.mark.parametrize(("block", "ask", "other"), [(GFPO, "full", "subset"), (PODS, "subset", "full")])
+def test_a_baseline_over_other_rows_needs_an_estimator_that_can(block: Any, ask: str, other: str) -> None:
     found = issues({**block, "advantages": ask}, "algorithm.adv_estimator=optimal_token_baseline")
     assert len(found) == 1
     assert found[0].startswith(
         f"dataflex.advantages: is {ask!r}, but advantages of 'optimal_token_baseline' cannot be computed over other "
-        f"rows than those in the batch; use {natural!r}, or an estimator among grpo, "
+        "rows than those in the batch; use an estimator among grpo, "
     )
-    assert issues({**block, "advantages": natural}, "algorithm.adv_estimator=optimal_token_baseline") == []
+    assert issues({**block, "advantages": other}, "algorithm.adv_estimator=optimal_token_baseline") == []
     assert issues({**block, "advantages": ask}, "algorithm.adv_estimator=rloo") == []
+
+
+@pytest.mark.parametrize("estimator", ["gae", "remax", "reinforce_plus_plus"])
+def test_an_estimator_without_groups_cannot_either(estimator: str) -> None:
+    block = policy("select", "reward", "threshold_band", apply="weight", advantages="subset")
+    critic = GAE[1:] if estimator == "gae" else ()
+    (found,) = issues(block, f"algorithm.adv_estimator={estimator}", *critic)
+    assert found.startswith("dataflex.advantages: is 'subset', but advantages of ")
+
+
+def test_a_late_selection_beside_a_drop_would_need_the_baseline_anew() -> None:
+    late = policy("select", "advantage_magnitude", "threshold_band")
+    (found,) = issues({"policies": [GFPO, late]}, "algorithm.adv_estimator=optimal_token_baseline")
+    assert found.startswith("dataflex.policies[0].advantages: is 'subset', but advantages of ")
+    assert issues(GFPO, "algorithm.adv_estimator=optimal_token_baseline") == []
+
+
+def test_passk_and_padding() -> None:
+    passk = ("algorithm.adv_estimator=grpo_passk", "algorithm.norm_adv_by_std_in_grpo=false")
+    assert issues(BAND, *passk) == [
+        "algorithm.adv_estimator: 'grpo_passk' fails on a group of one, which the padding after a drop can be; give "
+        "the policy `apply: weight`"
+    ]
+    assert issues({**BAND, "apply": "weight"}, *passk) == []
 
 
 def test_a_full_baseline_of_dropped_rows_needs_rewards_without_kl() -> None:

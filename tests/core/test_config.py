@@ -158,6 +158,7 @@ def test_with_policies_only_its_own_keys_are_suggested():
 def test_policies_may_stand_by_name():
     plan = make_plan({"policies": {"band": SELECT, "soft": {**REWEIGHT, "name": "mine"}}})
     assert [policy.name for policy in plan.policies] == ["band", "mine"]
+    assert make_plan({"policies": {"band": {**SELECT, "name": None}}}).policies[0].name == "band"
     wrong = {"band": {**SELECT, "aply": "drop"}, "soft": {**REWEIGHT, "scorer": {"name": "rewrd"}}}
     assert issues({"policies": wrong}) == [
         "dataflex.policies.band.aply: unknown key (did you mean 'apply'?)",

@@ -126,6 +126,15 @@ def test_one_baseline_a_run():
     assert make_plan({"policies": [subset, {**full, "shadow": True}]}).baseline == "subset"
 
 
+def test_the_baseline_is_said_once():
+    gfpo = {**SELECT, "scorer": {"name": "reward"}, "actuator": {"name": "gfpo", "params": {"k": 1}}}
+    assert make_plan({**gfpo, "advantages": "full"}).baseline == "full"
+    both = {**gfpo, "advantages": "subset", "actuator": {"name": "gfpo", "params": {"k": 1, "advantages": "full"}}}
+    assert issues(both) == ["dataflex.actuator.params.advantages: is 'full', but 'subset' in the policy; say it once"]
+    (lone,) = issues({**gfpo, "advantages": "subset"})
+    assert lone.startswith("dataflex.actuator.params: a lone rollout has no baseline")
+
+
 def test_a_selector_may_choose_tokens():
     policy = make_plan({**SELECT, "scorer": {"name": "toys:TokenNumber"}}).policies[0]
     assert (policy.acts_at, policy.apply) == (AdvantageComputed, "weight")

@@ -92,6 +92,7 @@ class MadeUpRun(FakeTrainer):
                     uid=rollout.prompt,
                     responses=torch.arange(len(rollout.mask)),
                     response_mask=torch.tensor(rollout.mask),
+                    loss_mask=torch.tensor(rollout.mask),
                     rm_scores=scores,
                 )
                 self.actor_rollout_wg.computed[rollout.key] = {

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from importlib.util import find_spec
 from pathlib import Path
 
 from hydra import compose, initialize_config_dir
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 SYNC = "trainer.v1.trainer_mode=dataflex_sync"
 
 
 @functools.cache
-def _folder() -> str:
+def _composed() -> DictConfig:
     spec = find_spec("verl")
     assert spec is not None and spec.origin is not None
-    return str(Path(spec.origin).parent / "trainer" / "config")
+    folder = Path(spec.origin).parent / "trainer" / "config"
+    with initialize_config_dir(str(folder), version_base=None):
+        return compose("ppo_trainer", ["algorithm.adv_estimator=grpo", "actor_rollout_ref.rollout.n=8"])
 
 
 def verl_config(*overrides: str) -> DictConfig:
-    """Compose `ppo_trainer` for GRPO with 8 rollouts a prompt."""
-    with initialize_config_dir(_folder(), version_base=None):
-        own = ["algorithm.adv_estimator=grpo", "actor_rollout_ref.rollout.n=8"]
-        return compose("ppo_trainer", [*own, *overrides])
+    """`ppo_trainer` for GRPO with 8 rollouts a prompt, and `key.path=value` overrides of what is there.
+
+    It is composed once, which takes seconds; overrides that choose other files are not for this.
+    """
+    config = copy.deepcopy(_composed())
+    for override in overrides:
+        path, _, value = override.partition("=")
+        with open_dict(config):
+            OmegaConf.update(config, path, OmegaConf.create(f"value: {value}").value)
+    return config

@@ -57,6 +57,8 @@ def load(arguments: Sequence[str]) -> Loaded:
     file, overrides = Path(arguments[0]).resolve(), arguments[1:]
     content = _content(file)
     if "defaults" in content:
+        if not isinstance(content["defaults"], list):
+            raise DataflexError(f"{file.name}: `defaults` should be a list; a run file begins with `{_FIRST_LINE}`")
         return Loaded(_compose_run(file, overrides), whole=True)
     if ROOT not in content:
         issues = strays(OmegaConf.create(content))
@@ -81,7 +83,10 @@ def _content(file: Path) -> dict[str, Any]:
         raise DataflexError(f"{where}: not valid YAML: {problem or one_line(error)}") from error
     if not isinstance(content, dict):
         raise DataflexError(f"{file.name} should be a mapping of keys to values, not {content!r:.60}")
-    return content
+    try:  # reads numbers as a run does: 1e-6 is one
+        return dict(OmegaConf.to_container(OmegaConf.load(file), resolve=False))
+    except yaml.YAMLError as error:  # a key that stands twice
+        raise DataflexError(f"{file.name}: {one_line(error)}") from error
 
 
 def _compose_run(file: Path | None, overrides: Sequence[str]) -> DictConfig:
