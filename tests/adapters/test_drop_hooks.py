@@ -37,7 +37,7 @@ class Trainer(FakeTrainer):
         self.connect(queue)
         self._now, self._last_verified = Step(), {}
         self._plan = SimpleNamespace(settings=SimpleNamespace(verify_every=1), drops=True, baseline=None, applied=())
-        self._bad_numbers = BadNumbers()
+        self._bad_numbers, self._baseline = BadNumbers(), None
         bus = EventBus()
 
         def propose(event: RolloutDone) -> None:

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 SYNC = "trainer.v1.trainer_mode=dataflex_sync"
@@ -23,13 +24,12 @@ def _composed() -> DictConfig:
 
 
 def verl_config(*overrides: str) -> DictConfig:
-    """`ppo_trainer` for GRPO with 8 rollouts a prompt, and `key.path=value` overrides of what is there.
+    """`ppo_trainer` for GRPO with 8 rollouts a prompt, and overrides in Hydra's form.
 
     It is composed once, which takes seconds; overrides that choose other files are not for this.
     """
     config = copy.deepcopy(_composed())
-    for override in overrides:
-        path, _, value = override.partition("=")
+    for override in OverridesParser.create().parse_overrides(list(overrides)):
         with open_dict(config):
-            OmegaConf.update(config, path, OmegaConf.create(f"value: {value}").value)
+            OmegaConf.update(config, override.key_or_group, override.value())
     return config
