@@ -30,9 +30,28 @@ def own_registry(monkeypatch):
 def test_names_and_aliases_of_the_built_in_components():
     names = {kind: set(registry.names(kind)) for kind in registry.KINDS}
     assert names == {
-        "scorer": {"reward", "reward_difficulty", "group_solve_rate", "advantage_magnitude"},
-        "reweighter": {"softmax"},
-        "selector": {"threshold_band", "difficulty_filtering"},
+        "scorer": {
+            "reward",
+            "reward_difficulty",
+            "group_solve_rate",
+            "group_reward_std",
+            "group_advantage",
+            "response_length",
+            "advantage_magnitude",
+            "token_prob",
+            "token_entropy",
+        },
+        "reweighter": {"softmax", "difficulty_band", "advantage_reweight", "per_advantage"},
+        "selector": {
+            "threshold_band",
+            "difficulty_filtering",
+            "topk_fraction",
+            "gfpo",
+            "max_variance",
+            "pods",
+            "pods_maxvar",
+            "top_entropy_tokens",
+        },
         "observer": {"tensorboard"},
     }
 
