@@ -48,6 +48,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in heavy]
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Stop a worker of pytest-xdist that would not keep whole verl runs together: each worker would make its own."""
+    loose = [item for item in session.items if item.get_closest_marker("e2e") and "@" not in item.nodeid]
+    if loose and getattr(session.config.option, "loadgroup", False):
+        raise pytest.UsageError("this pytest-xdist does not group tests under this pytest; use those of constraints.txt")
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say what was left out, so that a green run does not claim more than it checked."""
     if _left_out:
