@@ -52,7 +52,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Stop a worker of pytest-xdist that would not keep whole verl runs together: each worker would make its own."""
     loose = [item for item in session.items if item.get_closest_marker("e2e") and "@" not in item.nodeid]
     if loose and getattr(session.config.option, "loadgroup", False):
-        raise pytest.UsageError("this pytest-xdist does not group tests under this pytest; use those of constraints.txt")
+        raise pytest.UsageError("this pytest-xdist groups no tests under this pytest; use those of constraints.txt")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
