@@ -12,6 +12,16 @@ from wheelkit import Environment, build, clean_copy
 HERE = Path(__file__).parent
 NEED_VERL = ("adapters", "cpu", "e2e")
 HEAVY = ("ray", "verl", "e2e")
+# Files with whole verl runs that share runs with each other, and not with the other files: they run beside those.
+SECOND_GROUP = (
+    "test_bad_numbers",
+    "test_critic",
+    "test_off",
+    "test_policy_losses",
+    "test_refusals",
+    "test_ways_far_end",
+    "test_weights_far_end",
+)
 HAS_VERL = getattr(find_spec("verl"), "origin", None) is not None  # a mere folder of that name has no origin
 
 _left_out: Counter[str] = Counter()
@@ -31,14 +41,15 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Make whole verl runs one at a time, also under pytest-xdist: each uses more than one core.
+    """Under pytest-xdist make whole verl runs in two groups, each on one worker: files of a group share runs.
 
     Leave out single tests that start Ray or verl, where verl is not installed.
     """
     if config.pluginmanager.hasplugin("xdist"):
         for item in items:
             if item.get_closest_marker("e2e"):
-                item.add_marker(pytest.mark.xdist_group("verl"))
+                group = "runs-2" if item.path.stem in SECOND_GROUP else "runs-1"
+                item.add_marker(pytest.mark.xdist_group(group))
     if HAS_VERL:
         return
     heavy = [item for item in items if any(item.get_closest_marker(name) for name in HEAVY)]
