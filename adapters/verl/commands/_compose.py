@@ -84,9 +84,10 @@ def _content(file: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise DataflexError(f"{file.name} should be a mapping of keys to values, not {content!r:.60}")
     try:  # reads numbers as a run does: 1e-6 is one
-        return dict(OmegaConf.to_container(OmegaConf.load(file), resolve=False))
+        loaded: Any = OmegaConf.to_container(OmegaConf.load(file), resolve=False)
     except yaml.YAMLError as error:  # a key that stands twice
         raise DataflexError(f"{file.name}: {one_line(error)}") from error
+    return dict(loaded)
 
 
 def _compose_run(file: Path | None, overrides: Sequence[str]) -> DictConfig:
