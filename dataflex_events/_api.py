@@ -2,8 +2,9 @@
 
 from dataflex_events.batch import Batch
 from dataflex_events.bus import Attachment, EventBus, Subscription
-from dataflex_events.components import Observer, Reweighter, Scorer, Selector
-from dataflex_events.context import BatchContext, ScorerKey, UpdateContext
+from dataflex_events.components import Mixer, Observer, Reweighter, Scorer, Selector
+from dataflex_events.context import BatchContext, ScoreContext, ScorerKey, UpdateContext
+from dataflex_events.draw import DrawContext
 from dataflex_events.driver import StepDriver, StepResult
 from dataflex_events.errors import (
     ConfigError,
@@ -17,7 +18,10 @@ from dataflex_events.errors import (
 )
 from dataflex_events.events import (
     AdvantageComputed,
+    BufferSample,
     Event,
+    Groups,
+    GroupsFinished,
     RolloutDone,
     RunEnd,
     RunStart,
@@ -29,21 +33,28 @@ from dataflex_events.marks import on
 from dataflex_events.plan import Plan, make_plan
 from dataflex_events.registry import register
 from dataflex_events.run import RunFacts
+from dataflex_events.stats import DomainStats
 
 __all__ = [
     "AdvantageComputed",
     "Attachment",
     "Batch",
     "BatchContext",
+    "BufferSample",
     "ConfigError",
     "ConfigIssue",
     "ContractError",
     "DataflexError",
+    "DomainStats",
+    "DrawContext",
     "Event",
     "EventBus",
     "FieldError",
+    "Groups",
+    "GroupsFinished",
     "HandlerError",
     "HandlerOutputError",
+    "Mixer",
     "Observer",
     "Plan",
     "Reweighter",
@@ -51,6 +62,7 @@ __all__ = [
     "RunEnd",
     "RunFacts",
     "RunStart",
+    "ScoreContext",
     "ScoreReady",
     "Scorer",
     "ScorerKey",

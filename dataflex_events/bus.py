@@ -18,7 +18,7 @@ import blinker
 
 from dataflex_events._current import running
 from dataflex_events.errors import DataflexError, HandlerError
-from dataflex_events.events import Event, RolloutDone, batches_of, event_name
+from dataflex_events.events import Event, GroupsFinished, RolloutDone, batches_of, event_name
 from dataflex_events.fields import moment
 from dataflex_events.marks import check_callable, check_event_type, check_fields, marked, name_of
 
@@ -240,7 +240,8 @@ class EventBus:
         """All batch fields that handlers will read from the batch of such an event."""
         readers = (sub for sub in self._subscriptions if event_type in batches_of(sub.reads_at))
         wanted = frozenset[str]().union(*(sub.fields for sub in readers))
-        if event_type is RolloutDone:  # who listens to later events too may want what is not there yet
+        if event_type in (GroupsFinished, RolloutDone):
+            # Who listens to later events too may want what is not there yet.
             wanted = frozenset(name for name in wanted if moment(name) == "rollout_done")
         return wanted
 

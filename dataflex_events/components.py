@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from functools import cache, reduce
-from operator import or_
-from types import UnionType
-from typing import Annotated, Any, ClassVar, Union, get_args, get_origin, get_type_hints
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
-import pydantic
-from pydantic.fields import FieldInfo
 from torch import Tensor
 
 from dataflex_events.batch import Batch
@@ -23,6 +17,8 @@ from dataflex_events.context import SelectorScope as SelectorScope
 from dataflex_events.errors import FieldError
 from dataflex_events.events import Event
 from dataflex_events.marks import check_fields
+from dataflex_events.parameters import check_parameters, parameters
+from dataflex_events.stats import DomainStats
 
 
 class Handler(ABC):  # noqa: B024 - an observer has no method that it must implement
@@ -160,6 +156,56 @@ class Selector(Handler):
         """
 
 
+class Mixer(Handler):
+    """Decides from which domains prompts are drawn.
+
+    Attributes:
+        default_scorer: The scorer whose scores it reads, if the policy names none.
+        keeps_steps: Of how many steps the mean scores of each domain are kept for it.
+        keeps_rollouts: Of how many rollouts the scores of each domain are kept for it.
+    """
+
+    default_scorer: ClassVar[str] = "reward"
+
+    @property
+    def keeps_steps(self) -> int:
+        """1: nothing but the latest step."""
+        return 1
+
+    @property
+    def keeps_rollouts(self) -> int:
+        """1: nothing but the latest rollout."""
+        return 1
+
+    def begin(self, names: Sequence[str]) -> None:
+        """Learn the domains, once, before anything else. Override it to prepare state and to check parameters.
+
+        Args:
+            names: Names of the D domains, in the order of all that is `(D,)`.
+
+        Raises:
+            ValueError: The parameters do not fit these domains.
+        """
+
+    def update(self, stats: DomainStats) -> None:
+        """Learn from a step that has ended; `stats.latest` and `stats.proportions` are its own. By default nothing."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        _check_signature(cls, "proportions", "stats")
+
+    @abstractmethod
+    def proportions(self, stats: DomainStats) -> Tensor:
+        """Proportions for the next draw.
+
+        Args:
+            stats: What is known about the domains.
+
+        Returns:
+            `(D,)`, finite, >= 0, not all 0. They are divided by their sum.
+        """
+
+
 class Observer(Handler):
     """Watches: its methods are marked with `@on`. It logs, records or checks, and never proposes anything."""
 
@@ -170,76 +216,3 @@ def _check_signature(component: type, method: str, arguments: str) -> None:
         inspect.signature(getattr(component, method)).bind(None, *arguments.split(", "))
     except TypeError as error:
         raise TypeError(f"{component.__name__}.{method} must take the arguments ({arguments})") from error
-
-
-@cache
-def parameters(component: type[Handler]) -> Mapping[str, Any]:
-    """Parameter names of a component and their defaults (`...` where there is none)."""
-    described = parameter_fields(component)
-    return {
-        name: ... if info.is_required() else info.get_default(call_default_factory=True)
-        for name, info in described.items()
-    }
-
-
-def parameter_fields(component: type[Handler]) -> Mapping[str, FieldInfo]:
-    """Parameter names of a component and what pydantic knows about each: type, bounds, default."""
-    return _parameter_model(component).model_fields
-
-
-def check_parameters(component: type[Handler], values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Check parameter values without making the component.
-
-    Returns:
-        All parameters, in their declared types.
-
-    Raises:
-        pydantic.ValidationError: One entry for every unknown, missing, mistyped or out-of-range parameter.
-    """
-    return dict(_parameter_model(component).model_validate(dict(values)))
-
-
-@cache
-def _parameter_model(component: type[Handler]) -> type[pydantic.BaseModel]:
-    declared: tuple[dataclasses.Field[Any], ...] = ()
-    if dataclasses.is_dataclass(component):
-        declared = dataclasses.fields(component)
-    wanted = [spec for spec in declared if spec.init]
-    hints = _hints(component, {spec.name for spec in wanted})
-    described: dict[str, Any] = {}
-    for spec in wanted:
-        if spec.default is not dataclasses.MISSING:
-            default: Any = spec.default
-        elif spec.default_factory is not dataclasses.MISSING:
-            default = pydantic.Field(default_factory=spec.default_factory)
-        else:
-            default = ...
-        described[spec.name] = (_from_yaml(hints[spec.name]), default)
-    config = pydantic.ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True, protected_namespaces=())
-    return pydantic.create_model(component.__name__, __config__=config, **described)
-
-
-def _from_yaml(hint: Any) -> Any:
-    """The same type, but wherever it has a tuple a list will do: YAML has no tuples."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        return _subscript(Annotated, (_from_yaml(arguments[0]), *arguments[1:]))
-    if origin in (Union, UnionType):
-        return reduce(or_, map(_from_yaml, arguments))
-    if origin in (list, dict, tuple):
-        hint = _subscript(origin, tuple(map(_from_yaml, arguments)))
-    return _subscript(Annotated, (hint, pydantic.Strict(False))) if tuple in (hint, origin) else hint
-
-
-def _subscript(generic: Any, arguments: tuple[Any, ...]) -> Any:
-    return generic[arguments]
-
-
-def _hints(component: type, names: set[str]) -> dict[str, Any]:
-    """Types of the named fields only: other annotations may name what is imported for type checkers alone."""
-    hints: dict[str, Any] = {}
-    for cls in reversed(component.__mro__):
-        own = {name: hint for name, hint in vars(cls).get("__annotations__", {}).items() if name in names}
-        bare = type(cls.__name__, (), {"__annotations__": own, "__module__": cls.__module__})
-        hints |= get_type_hints(bare, include_extras=True)
-    return hints

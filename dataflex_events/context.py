@@ -64,24 +64,60 @@ class KeepProposal:
     normalize: Normalize = "auto"
 
 
-@dataclass(slots=True, eq=False)
-class BatchContext:
-    """What handlers may write at `RolloutDone`: scores, and which rows to keep. Rows not kept leave the batch.
+@dataclass(slots=True, eq=False, kw_only=True)
+class Context:
+    """What handlers may write at every event.
 
     Attributes:
-        batch: The batch that the proposals are about.
-        scores: Scores by scorer, `(N,)` or `(T,)`.
-        keeps: Keep proposals by handler.
-        shadows: By policy, the proposals of those that only show what they would do.
         metrics: Scalars to log with this step.
+    """
+
+    metrics: dict[str, float] = field(default_factory=dict)
+    _metric_by: dict[str, str] = field(default_factory=dict, repr=False)
+
+    def metric(self, name: str, value: float) -> None:
+        """Log a scalar with this step, through verl's metrics (so that every tracking backend has it).
+
+        Raises:
+            HandlerOutputError: The value is not a number.
+        """
+        try:
+            self.metrics[name] = float(value)
+        except (TypeError, ValueError) as error:
+            raise HandlerOutputError(f"metric {name!r} is not a number: {value!r}") from error
+        self._metric_by[name] = current_handler()
+
+    def discard(self, by: str) -> None:
+        """Forget what a handler proposed, and the scalars that it wrote with `metric`."""
+        for name in [name for name, writer in self._metric_by.items() if writer == by]:
+            self.metrics.pop(name, None)
+            del self._metric_by[name]
+
+
+@dataclass(slots=True, eq=False)
+class ScoreContext(Context):
+    """What handlers may write at `GroupsFinished`: scores.
+
+    Attributes:
+        batch: The batch that was scored.
+        scores: Scores by scorer, `(N,)` or `(T,)`.
     """
 
     batch: Batch
     scores: dict[ScorerKey, Tensor] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class BatchContext(ScoreContext):
+    """What handlers may write at `RolloutDone`: scores, and which rows to keep. Rows not kept leave the batch.
+
+    Attributes:
+        keeps: Keep proposals by handler.
+        shadows: By policy, the proposals of those that only show what they would do.
+    """
+
     keeps: dict[str, KeepProposal] = field(default_factory=dict)
     shadows: dict[str, BatchContext] = field(default_factory=dict)
-    metrics: dict[str, float] = field(default_factory=dict)
-    _metric_by: dict[str, str] = field(default_factory=dict, repr=False)
 
     def keep(self, mask: Tensor, *, by: str | None = None) -> None:
         """Propose which rows to keep; the proposals of all handlers are combined with AND.
@@ -100,25 +136,11 @@ class BatchContext:
             )
         self.keeps[name] = KeepProposal(mask)
 
-    def metric(self, name: str, value: float) -> None:
-        """Log a scalar with this step, through verl's metrics (so that every tracking backend has it).
-
-        Raises:
-            HandlerOutputError: The value is not a number.
-        """
-        try:
-            self.metrics[name] = float(value)
-        except (TypeError, ValueError) as error:
-            raise HandlerOutputError(f"metric {name!r} is not a number: {value!r}") from error
-        self._metric_by[name] = current_handler()
-
     def discard(self, by: str) -> None:
         """Forget what a handler proposed, and the scalars that it wrote with `metric`."""
+        ScoreContext.discard(self, by)  # `super()` does not know a class that got slots
         self.keeps.pop(by, None)
         self.shadows.pop(by, None)
-        for name in [name for name, writer in self._metric_by.items() if writer == by]:
-            self.metrics.pop(name, None)
-            del self._metric_by[name]
 
 
 @dataclass(slots=True, eq=False)

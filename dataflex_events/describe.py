@@ -5,11 +5,13 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable
 
-from dataflex_events.components import Handler, Selector, parameters
+from dataflex_events.components import Handler, Selector
 from dataflex_events.driver import StepDriver
-from dataflex_events.events import AdvantageComputed, RolloutDone, event_name
+from dataflex_events.events import AdvantageComputed, BufferSample, GroupsFinished, RolloutDone, event_name
 from dataflex_events.fields import first_moment
 from dataflex_events.marks import marked, name_of
+from dataflex_events.mixing import MixPolicy
+from dataflex_events.parameters import parameters
 from dataflex_events.plan import Plan
 from dataflex_events.policy import Policy
 from dataflex_events.run import RunFacts
@@ -32,6 +34,8 @@ def describe(plan: Plan, run: RunFacts | None = None, channel: str = "rollout_is
         Several lines: each policy, the handlers, what is read, and what is verified.
     """
     blocks = [_policy(policy, plan, run, channel) for policy in plan.policies]
+    if plan.mix is not None:
+        blocks.append(_mix(plan.mix))
     if plan.observers:
         blocks.append(_handlers(plan, run))
     blocks.append(_run(plan, run))
@@ -54,6 +58,30 @@ def _policy(policy: Policy, plan: Plan, run: RunFacts | None, channel: str) -> l
         lines.append(f"  when     {when}")
     if policy not in plan.applied:
         lines.append("  shadow   all of it is computed and logged, nothing is applied")
+    return lines
+
+
+def _mix(mix: MixPolicy) -> list[str]:
+    score = f"{_call(mix.key.name, mix.scorer)}: one per {mix.key.per}, computed at {event_name(GroupsFinished)}"
+    domains = f"all of the column {mix.domain_key!r}"
+    if mix.domains is not None:
+        others = {None: "", "keep": ", and the other ones of the data", "ignore": "; rows of others are never drawn"}
+        domains = f"{', '.join(mix.domains)} of the column {mix.domain_key!r}{others[mix.unlisted]}"
+    lines = [
+        f"policy {mix.name!r} (mix)",
+        f"  score    {score}{_from(mix.scorer.fields)}, for every rollout that is generated",
+        f"  mix      {_call(_registered_name(mix.mixer), mix.mixer)}",
+        f"  domains  {domains}",
+        f"  effect   at {event_name(BufferSample)}, the prompts that are generated next are drawn in these proportions",
+    ]
+    if mix.warmup_step:
+        named = {"data": "those of the data", "uniform": "equal"}
+        given = mix.initial if isinstance(mix.initial, dict) else named[mix.initial]
+        lines.append(f"  first    until step {mix.warmup_step} the proportions are {given}")
+    if mix.update_step > 1:
+        lines.append(f"  when     decided anew in one step of {mix.update_step}")
+    if mix.shadow:
+        lines.append("  shadow   all of it is computed and logged, prompts are drawn as without it")
     return lines
 
 
@@ -110,7 +138,11 @@ def _handlers(plan: Plan, run: RunFacts | None) -> list[str]:
 
 def _run(plan: Plan, run: RunFacts | None) -> list[str]:
     driver = StepDriver(plan.bus(), run or RunFacts())
-    reads = {RolloutDone: driver.rollout_fields, AdvantageComputed: driver.update_fields}
+    reads = {
+        GroupsFinished: driver.group_fields,
+        RolloutDone: driver.rollout_fields,
+        AdvantageComputed: driver.update_fields,
+    }
     read = "; ".join(f"{_listed(fields)} at {event_name(event)}" for event, fields in reads.items() if fields)
     stops = "stops the run" if plan.settings.on_error == "raise" else "is logged and taken out, and the run goes on"
     lines = ["in every step", f"  reads    {read}", f"  errors   a handler that raises {stops}"]

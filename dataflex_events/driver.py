@@ -6,7 +6,7 @@ A trainer's adapter calls it from its hooks; tests call it with a batch made by 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -15,8 +15,27 @@ from torch import Tensor
 
 from dataflex_events.batch import Batch
 from dataflex_events.bus import EventBus
-from dataflex_events.context import Baseline, BatchContext, ScorerKey, UpdateContext, carry_scores
-from dataflex_events.events import AdvantageComputed, RolloutDone, RunEnd, RunStart, StepEnd, StepId
+from dataflex_events.context import (
+    Baseline,
+    BatchContext,
+    Context,
+    ScoreContext,
+    ScorerKey,
+    UpdateContext,
+    carry_scores,
+)
+from dataflex_events.draw import DrawContext
+from dataflex_events.events import (
+    AdvantageComputed,
+    BufferSample,
+    Groups,
+    GroupsFinished,
+    RolloutDone,
+    RunEnd,
+    RunStart,
+    StepEnd,
+    StepId,
+)
 from dataflex_events.metrics import keep_metrics, loggable, reward_metrics, token_metrics, weight_metrics
 from dataflex_events.resolve import KeepDecision, UpdateDecision, resolve_keep, resolve_update
 from dataflex_events.run import RunFacts
@@ -42,6 +61,8 @@ class StepResult:
 class StepDriver:
     """Takes a step from event to event, in this order: `rollout_done`, `advantage_computed`, `step_end`.
 
+    Before them, or in an asynchronous trainer at any time, come `buffer_sample` and `groups_finished`.
+
     Args:
         bus: Where handlers are attached.
         run: Facts about the run.
@@ -60,7 +81,29 @@ class StepDriver:
         self._rollout: BatchContext | None = None
         self._update: UpdateContext | None = None
         self._weights: Tensor | None = None
+        self._before: list[Context] = []  # of draws and finished groups since the last step's end
         self._seconds = 0.0
+
+    @property
+    def draws(self) -> bool:
+        """True if somebody listens to `BufferSample`."""
+        return self.bus.has_subscribers(BufferSample)
+
+    @property
+    def watches_groups(self) -> bool:
+        """True if somebody listens to `GroupsFinished`."""
+        return self.bus.has_subscribers(GroupsFinished)
+
+    @property
+    def knows_rows(self) -> bool:
+        """True if somebody reads which row of the dataset a rollout is of."""
+        moments = (GroupsFinished, RolloutDone, AdvantageComputed)
+        return self.watches_groups or any("row_id" in self.bus.fields(event) for event in moments)
+
+    @property
+    def group_fields(self) -> frozenset[str]:
+        """Batch fields that handlers read at `GroupsFinished`."""
+        return self.bus.fields(GroupsFinished)
 
     @property
     def rollout_fields(self) -> frozenset[str]:
@@ -81,6 +124,35 @@ class StepDriver:
     def end(self, step: StepId, error: BaseException | None = None) -> None:
         """Announce the end of the run."""
         self.bus.publish(RunEnd(step=step, run=self.run, error=error))
+
+    def buffer_sample(
+        self, step: StepId, count: int, domains: Sequence[str] = (), pool_sizes: Tensor | None = None
+    ) -> Tensor | None:
+        """Publish `BufferSample` and resolve by which proportions to draw.
+
+        Args:
+            step: The step.
+            count: How many prompts are to be drawn.
+            domains: Names of the D domains.
+            pool_sizes: `(D,)` int64 rows of each.
+
+        Returns:
+            `(D,)` float64 with sum 1, or None if nobody asked for any.
+        """
+        with self.timed():
+            context = DrawContext(tuple(domains))
+            sizes = torch.zeros(len(domains), dtype=torch.int64) if pool_sizes is None else pool_sizes
+            self._before.append(context)
+            self.bus.publish(BufferSample(step=step, count=count, pool_sizes=sizes, context=context))
+            proportions = context.resolve()
+            return None if self._shadow else proportions
+
+    def groups_finished(self, step: StepId, batch: Batch, groups: Groups) -> None:
+        """Publish `GroupsFinished`."""
+        with self.timed():
+            context = ScoreContext(batch)
+            self._before.append(context)
+            self.bus.publish(GroupsFinished(step=step, batch=batch, groups=groups, context=context))
 
     def rollout_done(self, step: StepId, batch: Batch) -> KeepDecision:
         """Publish `RolloutDone` and resolve which rows stay."""
@@ -135,7 +207,7 @@ class StepDriver:
         """Publish `StepEnd` and hand over all scalars of the step."""
         metrics: dict[str, float] = {}
         with self.timed():
-            for context in (self._rollout, self._update):
+            for context in (*self._before, self._rollout, self._update):
                 metrics.update(context.metrics if context is not None else {})
             self.bus.publish(
                 StepEnd(
@@ -162,6 +234,7 @@ class StepDriver:
 
     def _reset(self) -> None:
         self._rollout = self._update = self._weights = self._shown = None
+        self._before = []
         self._seconds = 0.0
 
     @contextmanager

@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from torch import Tensor
 from typing_extensions import Self
 
 from dataflex_events.batch import Batch
-from dataflex_events.context import BatchContext, ScorerKey, UpdateContext
+from dataflex_events.context import BatchContext, ScoreContext, ScorerKey, UpdateContext
+from dataflex_events.draw import DrawContext
 from dataflex_events.run import RunFacts
 
 
@@ -56,6 +58,72 @@ class RunEnd(Event):
 
     run: RunFacts
     error: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BufferSample(Event):
+    """Prompts are about to be drawn from the data, to be generated.
+
+    Handlers may write by which proportions the domains are drawn. Validation draws nothing.
+
+    Attributes:
+        count: How many prompts.
+        pool_sizes: `(D,)` int64 rows of each domain of `context.domains`. Without a mix policy nobody knows the
+            domains, and D is 0.
+    """
+
+    count: int
+    pool_sizes: Tensor
+    context: DrawContext
+
+    def discard(self, handler: str) -> None:
+        self.context.discard(handler)
+
+
+Fate = Literal["finished", "failed", "stale", "filtered"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Groups:
+    """Groups of rollouts, each generated from one prompt.
+
+    Attributes:
+        row_id: `(G,)` int64 dataset row of the prompt, -1 if unknown.
+        fate: What became of each: "finished"; "failed" if a rollout failed; "stale" or "filtered" if the trainer throws
+            it away because it is too old, or because its rewards are all equal. A group that is thrown away only
+            because the batch was full before is "finished".
+    """
+
+    row_id: Tensor
+    fate: tuple[Fate, ...]
+
+    def __len__(self) -> int:
+        """Number of groups G."""
+        return len(self.fate)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupsFinished(Event):
+    """Groups are generated. Every group is here exactly once, before anything of it can be thrown away.
+
+    What a filter or a selection will drop is included, and so are failed groups.
+
+    Attributes:
+        batch: The trajectories that there are, with rewards. `batch.uid` numbers the groups as in `groups`; those
+            without any trajectory come last there.
+        groups: The groups.
+        context: Takes scores and metrics.
+    """
+
+    batch: Batch
+    groups: Groups
+    context: ScoreContext
+
+    def discard(self, handler: str) -> None:
+        self.context.discard(handler)
+
+    def only(self, fields: Iterable[str], reader: str) -> Self:
+        return replace(self, batch=self.batch.only(fields, reader))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +172,7 @@ class ScoreReady(Event):
 
     scorer: ScorerKey
     scores: Tensor
-    source: RolloutDone | AdvantageComputed
+    source: GroupsFinished | RolloutDone | AdvantageComputed
 
     @property
     def batch(self) -> Batch:
@@ -147,7 +215,7 @@ class StepEnd(Event):
 def batches_of(event_type: type[Event]) -> tuple[type[Event], ...]:
     """The events whose batches the handlers of an event can read."""
     if event_type is ScoreReady:
-        return RolloutDone, AdvantageComputed
+        return GroupsFinished, RolloutDone, AdvantageComputed
     return (AdvantageComputed,) if event_type is StepEnd else (event_type,)
 
 

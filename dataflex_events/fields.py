@@ -1,6 +1,6 @@
 """The batch fields that a handler can declare, and the first event at which each exists.
 
-Names are verl's column names.
+Names are verl's column names. What exists at `rollout_done` exists at `groups_finished` as well, which comes before it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ TOKEN_FIELDS: dict[str, Moment] = {
     "rollout_is_weights": "advantage_computed",
 }
 
-# One value a row, (N,).
+# One value a row, (N,). `row_id` is the row of the dataset.
 ROW_FIELDS: dict[str, Moment] = {
     "reward": "rollout_done",
     "domain": "rollout_done",
+    "row_id": "rollout_done",
 }
 
 FIELDS: dict[str, Moment] = TOKEN_FIELDS | ROW_FIELDS

@@ -147,7 +147,7 @@ def _paragraphs(component: type[Handler]) -> list[str]:
 
 
 def _parameters(component: type[Handler]) -> Iterator[str]:
-    from dataflex_events.components import parameter_fields
+    from dataflex_events.parameters import parameter_fields
 
     described, defaults = _described(component), parameters_of(component)
     for name, info in parameter_fields(component).items():
@@ -191,7 +191,7 @@ def _described(component: type[Handler]) -> dict[str, str]:
 
 
 def parameters_of(component: type[Handler]) -> Mapping[str, Any]:
-    from dataflex_events.components import parameters
+    from dataflex_events.parameters import parameters
 
     return parameters(component)
 

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any, Protocol, TypeVar, cast, overload
 
 from dataflex_events.errors import FieldError, nearest
-from dataflex_events.events import Event, RolloutDone
+from dataflex_events.events import Event, GroupsFinished, RolloutDone, event_name
 from dataflex_events.fields import ALWAYS, FIELDS, moment
 
 E = TypeVar("E", bound=Event)
@@ -140,8 +140,9 @@ def check_fields(fields: Iterable[str], event_type: type[Event]) -> frozenset[st
         exists_at = moment(name)
         if exists_at is None:
             raise FieldError(f"no run has a batch field {name!r}{nearest(name, FIELDS)}")
-        if event_type is RolloutDone and exists_at != "rollout_done":
-            raise FieldError(f"the batch of rollout_done has no {name!r} yet; it is there at {exists_at}")
+        if event_type in (GroupsFinished, RolloutDone) and exists_at != "rollout_done":
+            message = f"the batch of {event_name(event_type)} has no {name!r} yet; it is there at {exists_at}"
+            raise FieldError(message)
     return declared
 
 

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-import pydantic
-
-from dataflex_events import registry
 from dataflex_events.bus import EventBus
-from dataflex_events.components import Handler, Reweighter, Scorer, Selector, check_parameters, parameters
-from dataflex_events.config import (
-    ROOT,
-    ComponentConfig,
-    HandlerConfig,
-    Parsed,
-    PolicyConfig,
-    Settings,
-    parameter_issues,
-    parse,
-)
+from dataflex_events.checkpoint import Part, Stateful
+from dataflex_events.components import Handler
+from dataflex_events.config import Settings
 from dataflex_events.context import Baseline
-from dataflex_events.errors import ConfigError, ConfigIssue, DataflexError
+from dataflex_events.errors import ConfigError, ConfigIssue
 from dataflex_events.events import AdvantageComputed, RolloutDone
+from dataflex_events.make import make_observers
 from dataflex_events.marks import marked, name_of
-from dataflex_events.policy import Policy, scorer_key, subscribe_policies
-from dataflex_events.selection import NOT_NORMALIZED, baseline_issues, drops, selection_issues
+from dataflex_events.mixing import MixPolicy
+from dataflex_events.parameters import parameters
+from dataflex_events.parsing import parse
+from dataflex_events.policies import make_policies
+from dataflex_events.policy import Policy, subscribe_policies
+
+_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +32,23 @@ class Plan:
         settings: The block.
         policies: Scorers and actuators.
         observers: `(name, handler)` of everything else.
+        mix: The policy that decides by which proportions the domains are drawn.
     """
 
     settings: Settings
     policies: tuple[Policy, ...]
     observers: tuple[tuple[str | None, object], ...]
+    mix: MixPolicy | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all policies."""
+        return tuple(policy.name for policy in (*self.policies, self.mix) if policy is not None)
+
+    @property
+    def mixes(self) -> bool:
+        """True if a policy decides what is drawn."""
+        return self.mix is not None and not self.mix.shadow
 
     @property
     def applied(self) -> tuple[Policy, ...]:
@@ -87,13 +94,37 @@ class Plan:
             for fn, marks in marked(observer)
         ]
 
+    def parts(self) -> dict[str, Part]:
+        """Everything that may have a state, by a name that is the same in a restarted run."""
+        parts = {f"policy {policy.name!r}": _part(policy.actuator) for policy in self.policies}
+        scored = [policy for policy in (*self.policies, self.mix) if policy is not None]
+        parts |= {f"scorer {policy.key}": _part(policy.scorer) for policy in scored}
+        if self.mix is not None:
+            mix = self.mix
+            domains = ", ".join(map(repr, mix.stats.names[:_SHOWN]))
+            kind = f"scores of {mix.key} in {len(mix.stats)} domains ({domains}...)"
+            windows = f"of {mix.mixer.keeps_steps} steps and {mix.mixer.keeps_rollouts} rollouts"
+            parts |= {f"mix {mix.name!r}": Part(f"{kind}, {windows}", mix), f"mixer of {mix.name!r}": _part(mix.mixer)}
+        for number, (name, observer) in enumerate(self.observers):
+            if isinstance(observer, Stateful):
+                parts[f"handler {name or number}"] = _part(observer)
+        return parts
+
     def bus(self) -> EventBus:
         """A bus with everything attached: policies first, in their order, then handlers."""
         bus = EventBus(on_error=self.settings.on_error)
-        subscribe_policies(bus, self.policies)
+        subscribe_policies(bus, self.policies, self.mix)
         for name, observer in self.observers:
             bus.attach(observer, name=name)
         return bus
+
+
+def _part(owner: Stateful) -> Part:
+    kind = f"{type(owner).__module__}:{type(owner).__qualname__}"
+    if not isinstance(owner, Handler):
+        return Part(kind, owner)
+    values = ", ".join(f"{key}={getattr(owner, key)!r}" for key in parameters(type(owner)))
+    return Part(f"{kind}({values})", owner)
 
 
 def make_plan(block: Mapping[str, Any] | None) -> Plan:
@@ -112,165 +143,6 @@ def examine(block: Mapping[str, Any] | None) -> tuple[Plan, list[ConfigIssue]]:
     """Make what a block names as far as it can be made, and list every mistake in it."""
     parsed = parse(block)
     issues = list(parsed.issues)
-    policies = _policies(parsed, issues)
-    observers = _observers(parsed, issues)
-    return Plan(parsed.settings, tuple(policies), tuple(observers)), issues
-
-
-def _policies(parsed: Parsed, issues: list[ConfigIssue]) -> list[Policy]:
-    made: list[Policy] = []
-    scorers: dict[Any, Scorer] = {}
-    for position, config in parsed.policies.items():
-        path = parsed.policy_path(position)
-        _check_keys(config if isinstance(config, Mapping) else config.model_dump(exclude_defaults=True), path, issues)
-        if not isinstance(config, PolicyConfig):
-            _examine_parts(config, path, issues)
-            continue
-        kind = "selector" if config.mechanism == "select" else "reweighter"
-        scorer = _component("scorer", config.scorer, f"{path}.scorer", issues)
-        actuator = _component(kind, config.actuator, f"{path}.actuator", issues, advantages=config.advantages)
-        if not isinstance(scorer, Scorer) or not isinstance(actuator, Reweighter | Selector):
-            continue
-        early, baseline = False, config.advantages
-        if isinstance(actuator, Selector):
-            issues += selection_issues(config, scorer, actuator, path)
-            early, baseline = drops(config, scorer, actuator), baseline or actuator.baseline()
-        key = scorer_key(registry.find("scorer", config.scorer.name).name, scorer)
-        made.append(
-            Policy(
-                name=_unique(config.name or config.actuator.name, made),
-                key=key,
-                scorer=scorers.setdefault(key, scorer),
-                actuator=actuator,
-                acts_at=RolloutDone if early else AdvantageComputed,
-                normalize=config.normalize or actuator.normalize,
-                apply="mask" if config.apply == "mask" else "weight",
-                baseline=baseline,
-                warmup_step=config.warmup_step,
-                update_step=config.update_step,
-                shadow=config.shadow,
-                path=path,
-            )
-        )
-    issues += baseline_issues(made)
-    return made
-
-
-def _check_keys(policy: Mapping[str, Any], path: str, issues: list[ConfigIssue]) -> None:
-    """Keys that a policy of its mechanism cannot use."""
-    mechanism, apply = policy.get("mechanism"), policy.get("apply")
-    if mechanism == "select" and policy.get("normalize") is not None and apply in ("drop", "mask"):
-        issues.append(ConfigIssue(f"{path}.normalize", NOT_NORMALIZED))
-    if mechanism != "reweight":
-        return
-    if apply is not None:
-        issues.append(ConfigIssue(f"{path}.apply", "is for `mechanism: select`; a reweighter always gives weights"))
-    for key in ("advantages", "refill"):
-        if policy.get(key):
-            issues.append(ConfigIssue(f"{path}.{key}", "is for `mechanism: select`; a reweighter keeps all rows"))
-
-
-def _examine_parts(item: Mapping[str, Any], path: str, issues: list[ConfigIssue]) -> None:
-    """Look into a policy that cannot be made, so that the mistakes in its parts are found in the same go."""
-    kinds = {"select": ("selector",), "reweight": ("reweighter",)}
-    actuators = kinds.get(str(item.get("mechanism")), ("selector", "reweighter"))
-    for part, candidates in (("scorer", ("scorer",)), ("actuator", actuators)):
-        value = item.get(part)
-        if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
-            continue
-        entry = _entry(candidates, value["name"], f"{path}.{part}.name", issues)
-        params = value.get("params", {})
-        if entry is not None and isinstance(params, Mapping):
-            named = {key: item for key, item in params.items() if isinstance(key, str)}
-            _make(entry.component, {**entry.preset, **named}, f"{path}.{part}.params", issues)
-
-
-def _entry(kinds: Sequence[str], name: str, path: str, issues: list[ConfigIssue]) -> registry.Entry | None:
-    errors: list[str] = []
-    for kind in kinds:
-        try:
-            return registry.find(kind, name)
-        except DataflexError as error:
-            errors.append(str(error))
-    issues.append(ConfigIssue(path, "; ".join(dict.fromkeys(errors))))
-    return None
-
-
-def _component(
-    kind: str, config: ComponentConfig, path: str, issues: list[ConfigIssue], advantages: Baseline | None = None
-) -> Handler | None:
-    """Make a component, or add what is wrong with it to `issues`. `advantages` is what its policy says."""
-    entry = _entry([kind], config.name, f"{path}.name", issues)
-    if entry is None:
-        return None
-    params = {**entry.preset, **config.params}
-    if advantages is not None and "advantages" in parameters(entry.component):
-        params.setdefault("advantages", advantages)
-        if params["advantages"] != advantages:
-            message = f"is {params['advantages']!r}, but {advantages!r} in the policy; say it once"
-            issues.append(ConfigIssue(f"{path}.params.advantages", message))
-            return None
-    return _make(entry.component, params, f"{path}.params", issues)
-
-
-def _make(component: type[Handler], values: Mapping[str, Any], path: str, issues: list[ConfigIssue]) -> Handler | None:
-    if values and not is_dataclass(component):
-        issues.append(ConfigIssue(path, f"{component.__name__} is not a dataclass, so it has no parameters"))
-        return None
-    try:
-        # Before it is made: the constructor would name one unknown or missing parameter, this names all.
-        check_parameters(component, values)
-        return component(**values)
-    except pydantic.ValidationError as error:
-        issues += parameter_issues(error, path, parameters(component))
-    except Exception as error:  # a check of its own, or an abstract class
-        issues.append(ConfigIssue(path, _reason(error)))
-    return None
-
-
-def _observers(parsed: Parsed, issues: list[ConfigIssue]) -> list[tuple[str | None, object]]:
-    made: list[tuple[str | None, object]] = []
-    for position, config in parsed.handlers.items():
-        handler = _user_handler(config, f"{ROOT}.handlers[{position}]", issues)
-        if handler is not None:
-            made.append((None, handler))
-    if parsed.tensorboard is not None:
-        path = f"{ROOT}.tensorboard"
-        entry = _entry(["observer"], "tensorboard", path, issues)
-        observer = None if entry is None else _make(entry.component, parsed.tensorboard, path, issues)
-        if observer is not None:
-            made.append(("tensorboard", observer))
-    return made
-
-
-def _user_handler(config: HandlerConfig, path: str, issues: list[ConfigIssue]) -> object | None:
-    try:
-        target = registry.import_object(config.path)
-        handler: object = target
-        if isinstance(target, type) and issubclass(target, Handler):
-            handler = _make(target, config.params, f"{path}.params", issues)
-        elif isinstance(target, type):
-            handler = target(**config.params)
-        elif config.params:
-            issues.append(ConfigIssue(f"{path}.params", f"{config.path!r} is not a class and takes no parameters"))
-        if handler is not None:
-            EventBus().attach(handler)  # finds out now whether it marks anything
-    except Exception as error:
-        issues.append(ConfigIssue(path, _reason(error)))
-        return None
-    return handler
-
-
-def _reason(error: Exception) -> str:
-    # Messages of other kinds, a KeyError's for example, say nothing without the kind.
-    plain = isinstance(error, DataflexError | TypeError | ValueError)
-    return str(error) if plain else f"{type(error).__name__}: {error}"
-
-
-def _unique(name: str, made: Iterable[Policy]) -> str:
-    taken = {policy.name for policy in made}
-    count, candidate = 1, name
-    while candidate in taken:
-        count += 1
-        candidate = f"{name}_{count}"
-    return candidate
+    policies, mix = make_policies(parsed, issues)
+    observers = make_observers(parsed, issues)
+    return Plan(parsed.settings, tuple(policies), tuple(observers), mix), issues

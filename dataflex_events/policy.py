@@ -11,12 +11,14 @@ from torch import Tensor
 
 from dataflex_events._current import current_handler
 from dataflex_events.bus import Attachment, EventBus
-from dataflex_events.components import Reweighter, Scorer, Selector, parameters
+from dataflex_events.components import Handler, Reweighter, Scorer, Selector
 from dataflex_events.context import Apply, Baseline, BatchContext, Normalize, ScorerKey, Unit, UpdateContext
 from dataflex_events.errors import HandlerOutputError
-from dataflex_events.events import AdvantageComputed, RolloutDone, ScoreReady, StepId
+from dataflex_events.events import AdvantageComputed, GroupsFinished, RolloutDone, ScoreReady, StepId
 from dataflex_events.fields import first_moment
 from dataflex_events.marks import marked
+from dataflex_events.mixing import MixPolicy
+from dataflex_events.parameters import parameters
 
 logger = logging.getLogger("dataflex")
 
@@ -105,32 +107,37 @@ class ScorerNode:
     """Runs one scorer once a step, as early as its fields allow, and announces its scores where they are needed.
 
     A score that exists at `RolloutDone` is computed there, on whole groups. At `AdvantageComputed` the same scores are
-    announced again for the rows that are left.
+    announced again for the rows that are left. For a mix policy all groups are scored when they are finished.
     """
 
     def __init__(self, key: ScorerKey, scorer: Scorer) -> None:
         self.key = key
+        self.mixes = self.acts = False  # whether a mix policy, or one that acts on the batch, asks for it
         self._scorer = scorer
         self._warned = False
 
     def subscribe(self, bus: EventBus) -> None:
-        """Subscribe to the events at which the scorer can run."""
+        """Subscribe to the events at which its scores are needed and it can run."""
         self._bus = bus
         early = first_moment(self._scorer.fields) == "rollout_done"
         name, fields, owner = str(self.key), self._scorer.fields, Attachment()
+        if self.mixes:
+            bus.subscribe(GroupsFinished, self._run, name=name, fields=fields, owner=owner)
+        if not self.acts:
+            return
         if early:
             bus.subscribe(RolloutDone, self._run, name=name, fields=fields, owner=owner)
         # An early scorer reads nothing more here: its scores are carried over.
         bus.subscribe(AdvantageComputed, self._run, name=name, fields=() if early else fields, owner=owner)
 
-    def _run(self, event: RolloutDone | AdvantageComputed) -> None:
+    def _run(self, event: GroupsFinished | RolloutDone | AdvantageComputed) -> None:
         scores = event.context.scores.get(self.key)
         if scores is None:
             scores = self._checked(self._scorer.score(event.batch), event)
             event.context.scores[self.key] = scores
         self._bus.publish(ScoreReady(step=event.step, scorer=self.key, scores=scores, source=event))
 
-    def _checked(self, scores: Tensor, event: RolloutDone | AdvantageComputed) -> Tensor:
+    def _checked(self, scores: Tensor, event: GroupsFinished | RolloutDone | AdvantageComputed) -> Tensor:
         rows, tokens = len(event.batch), event.batch.tokens
         expected = (tokens,) if self._scorer.per == "token" else (rows,)
         if not isinstance(scores, Tensor) or scores.shape != expected:
@@ -151,17 +158,22 @@ class ScorerNode:
         return scores.where(finite, scores.new_full((), float("nan")))
 
 
-def subscribe_policies(bus: EventBus, policies: Iterable[Policy]) -> None:
+def subscribe_policies(bus: EventBus, policies: Iterable[Policy], mix: MixPolicy | None = None) -> None:
     """Attach policies to a bus. Actuators come before scorers, so that all are there when scores are announced."""
     nodes: dict[ScorerKey, ScorerNode] = {}
     policies = list(policies)
-    parts = {id(part): part for policy in policies for part in (policy.scorer, policy.actuator)}
+    listed: list[Handler] = [part for policy in policies for part in (policy.scorer, policy.actuator)]
+    listed += [] if mix is None else [mix.scorer, mix.mixer]
+    parts = {id(part): part for part in listed}
     for part in parts.values():
         if any(marked(part)):  # it listens to events of its own, for example to `RunStart`
             bus.attach(part)
     for policy in policies:
         policy.subscribe(bus)
-        nodes.setdefault(policy.key, ScorerNode(policy.key, policy.scorer))
+        nodes.setdefault(policy.key, ScorerNode(policy.key, policy.scorer)).acts = True
+    if mix is not None:
+        mix.subscribe(bus)
+        nodes.setdefault(mix.key, ScorerNode(mix.key, mix.scorer)).mixes = True
     for node in nodes.values():
         node.subscribe(bus)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
-from dataflex_events.components import Handler, Observer, Reweighter, Scorer, Selector
+from dataflex_events.components import Handler, Mixer, Observer, Reweighter, Scorer, Selector
 from dataflex_events.errors import DataflexError, nearest
 
 ENTRY_POINTS = "dataflex_events.handlers"
@@ -17,6 +17,7 @@ KINDS: dict[str, type[Handler]] = {
     "scorer": Scorer,
     "reweighter": Reweighter,
     "selector": Selector,
+    "mixer": Mixer,
     "observer": Observer,
 }
 

@@ -69,7 +69,8 @@ def baseline_issues(policies: Sequence[Policy]) -> list[ConfigIssue]:
 def _drop_issues(config: PolicyConfig, scorer: Scorer, selector: Selector, path: str) -> list[ConfigIssue]:
     if selects_tokens(scorer, selector):
         return [ConfigIssue(f"{path}.apply", "tokens cannot be dropped; use `apply: weight` or `apply: mask`")]
-    late = [part.name for part, made in ((config.scorer, scorer), (config.actuator, selector)) if is_late(made)]
+    parts = ((config.scorer, scorer), (config.actuator, selector))
+    late = [part.name for part, made in parts if part is not None and is_late(made)]
     if not late:
         return []
     reads = f"{' and '.join(map(repr, late))} can run only after advantages are computed"

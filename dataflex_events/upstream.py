@@ -1,6 +1,6 @@
 """What a block that was written for DataFlex-RL does differently here.
 
-Its blocks for Select and Reweight work as they are: the short form of a block is its form, and the names are its names.
+Its blocks work as they are: the short form of a block is its form, and the names are its names.
 Some defaults are those of the papers instead, and some results are others. docs/migration.md has the whole list.
 """
 
@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from dataflex_events.components import Selector
-from dataflex_events.config import parse
 from dataflex_events.events import RolloutDone
+from dataflex_events.parsing import parse
 from dataflex_events.plan import Plan
 from dataflex_events.policy import Policy
 from dataflex_events.selection import selects_groups
+from dataflex_events.upstream_mix import mix_differences
 
 # What DataFlex-RL can name. A block that names anything else was not written for it.
 SCORERS = frozenset({"advantage_magnitude", "group_solve_rate", "reward_difficulty", "token_prob"})
@@ -124,7 +125,11 @@ def differences(plan: Plan, block: Block | None) -> list[str]:
     Returns:
         Sentences, each with the mechanism, component or key that it is about.
     """
-    if block is None or len(plan.policies) != 1 or not parse(block).short:
+    if block is None or not parse(block).short:
+        return []
+    if plan.mix is not None:
+        return mix_differences(plan.mix, block)
+    if len(plan.policies) != 1:
         return []
     (policy,) = plan.policies
     scorer, actuator = block["scorer"]["name"], block["actuator"]["name"]

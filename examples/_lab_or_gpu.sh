@@ -1,5 +1,6 @@
-# shellcheck shell=bash
-# Sourced by the examples. Expects OUT, the folder for everything that the run writes, and sets ARGS, verl's arguments:
+# shellcheck shell=bash disable=SC2034 # what is set here is used by the script that sources this file
+# Sourced by the examples. Expects OUT, the folder for everything that the run writes. Sets ARGS, verl's arguments, and
+# DEVICE, `gpu` or `cpu`:
 #   with a GPU     verl's GRPO smoke test: Qwen2.5-0.5B-Instruct on GSM8K, rollouts with vLLM.
 #                  Environment: MODEL (name or folder), DATA (folder of verl's GSM8K files), GPUS (number of GPUs).
 #   without a GPU  the CPU lab, a tiny model with tasks of its own. It is built on first use, which takes about a minute.
@@ -9,6 +10,7 @@ OUT=$(cd "$OUT" && pwd) # the processes of the run do not share a working folder
 export TENSORBOARD_DIR=$OUT/tensorboard
 
 if command -v nvidia-smi > /dev/null && nvidia-smi -L 2> /dev/null | grep -q '^GPU'; then
+    DEVICE=gpu
     MODEL=${MODEL:-Qwen/Qwen2.5-0.5B-Instruct}
     DATA=${DATA:-$HOME/data/gsm8k}
     ARGS=(
@@ -37,6 +39,7 @@ if command -v nvidia-smi > /dev/null && nvidia-smi -L 2> /dev/null | grep -q '^G
         trainer.resume_mode=disable
     )
 else
+    DEVICE=cpu
     export VERL_PLATFORM=cpu # the lab sets the other variables that it needs
     # shellcheck disable=SC2086 # LAB_OPTIONS may hold several options, or none
     lab=$(python -m dataflex_events.adapters.verl.cpu.lab --print-overrides ${LAB_OPTIONS:-})
@@ -44,7 +47,6 @@ else
     while IFS= read -r argument; do ARGS+=("$argument"); done <<< "$lab"
 fi
 
-# shellcheck disable=SC2034 # used by the script that sources this file
 ARGS+=(
     trainer.total_training_steps=5
     "trainer.logger=[console,tensorboard]"

@@ -1,5 +1,6 @@
 """Imports every built-in component, so that each registers its name. Named by the package's own entry point."""
 
+from dataflex_events.handlers.mixers import dump_ucb, exp3, reward_gap, sec, static, tscl
 from dataflex_events.handlers.observers import tensorboard
 from dataflex_events.handlers.reweighters import advantage_reweight, difficulty_band, per_advantage, softmax
 from dataflex_events.handlers.scorers import (
@@ -18,6 +19,8 @@ __all__ = [
     "advantage_magnitude",
     "advantage_reweight",
     "difficulty_band",
+    "dump_ucb",
+    "exp3",
     "gfpo",
     "group_advantage",
     "group_reward_std",
@@ -26,11 +29,15 @@ __all__ = [
     "per_advantage",
     "response_length",
     "reward",
+    "reward_gap",
+    "sec",
     "softmax",
+    "static",
     "tensorboard",
     "threshold_band",
     "token_entropy",
     "token_prob",
     "top_entropy_tokens",
     "topk_fraction",
+    "tscl",
 ]

@@ -83,13 +83,13 @@ def _definitions(sources: Sources) -> Iterator[str]:
             takes = parameters(found) if has_parameters else []
             if takes is None:
                 yield f"{module}: {name} should be a function with the parameters ({listed}), but is none"
-            elif has_parameters and not _fits(listed.split(", "), takes):
+            elif has_parameters and not _fits(list(filter(None, listed.split(", "))), takes):
                 yield f"{module}: {name} should take ({listed}), but takes ({', '.join(takes)})"
 
 
 def _fits(expected: list[str], takes: list[str]) -> bool:
     names = [name.rstrip("=") for name in takes]
-    if expected[-1] != "...":
+    if expected[-1:] != ["..."]:
         return names == expected
     required = len(expected) - 1
     optional = all(name.startswith("*") or name.endswith("=") for name in takes[required:])

@@ -27,6 +27,11 @@ DEFINITIONS: dict[str, tuple[str, ...]] = {
         "PPOTrainerSync._update_actor(batch, metrics)",
         "PPOTrainerSync._update_critic(batch, metrics)",
         "PPOTrainerSync._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)",
+        "PPOTrainerSync._init_dataloader()",
+        "PPOTrainerSync._next_train_batch(num_prompts)",
+        "PPOTrainerSync._build_replay_buffer()",
+        "PPOTrainerSync._save_checkpoint()",
+        "PPOTrainerSync._load_checkpoint()",
         # read
         "PPOTrainerSync.config",
         "PPOTrainerSync.use_critic",
@@ -34,6 +39,16 @@ DEFINITIONS: dict[str, tuple[str, ...]] = {
         "PPOTrainerSync.local_trigger_step",
         "PPOTrainerSync.actor_rollout_wg",
         "PPOTrainerSync.critic_wg",
+        "PPOTrainerSync.train_dataset",
+        "PPOTrainerSync.train_dataloader",
+        "PPOTrainerSync.train_dataloader_it",
+    ),
+    # which groups have ended, before any is thrown away
+    "verl.trainer.ppo.v1.replay_buffer": (
+        "ReplayBuffer._terminal_eviction_reasons(global_steps, partition_id)",
+        "ReplayBuffer.finished_keys",
+        "ReplayBuffer.failure_keys",
+        "ReplayBuffer.partitions",
     ),
     # how advantages are computed anew
     "verl.trainer.ppo.v1.utils": (

@@ -11,9 +11,11 @@ import transfer_queue as tq
 from torch import Tensor
 from transfer_queue.metadata import KVBatchMeta
 
+from dataflex_events.adapters.verl.dataset import ROW_COLUMN
 from dataflex_events.batch import Batch
 from dataflex_events.errors import FieldError
 from dataflex_events.fields import OUTCOME, ROW_FIELDS, TOKEN_FIELDS, is_outcome
+from dataflex_events.pools import DomainTable
 from dataflex_events.segments import offsets_of
 
 DOMAIN_COLUMN = "domain"
@@ -31,12 +33,13 @@ def response_offsets(meta: KVBatchMeta) -> Tensor:
     return offsets_of(torch.tensor([tag["response_len"] for tag in meta.tags], dtype=torch.int64))
 
 
-def read_batch(meta: KVBatchMeta, fields: Iterable[str]) -> Batch:
+def read_batch(meta: KVBatchMeta, fields: Iterable[str], table: DomainTable | None = None) -> Batch:
     """Read the declared fields of all trajectories that are not padding, in one request.
 
     Args:
         meta: The rows. Which group and session a row belongs to is read from its key `{uid}_{session}_{output}`.
         fields: Names from `dataflex_events.fields`.
+        table: The domain of each row of the dataset; by default it is read from the column `domain`.
 
     Raises:
         FieldError: TransferQueue lacks a column, or rows.
@@ -47,7 +50,7 @@ def read_batch(meta: KVBatchMeta, fields: Iterable[str]) -> Batch:
     uid = np.unique(parts[:, 0].astype(str), return_inverse=True)[1]
     session = np.unique((parts[:, 0] + "_" + parts[:, 1]).astype(str), return_inverse=True)[1]
     offsets = offsets_of(response_offsets(meta).diff()[torch.from_numpy(real)])
-    tokens, rows, domains = _read(keys, meta.partition_id, frozenset(fields), offsets)
+    tokens, rows, domains = _read(keys, meta.partition_id, frozenset(fields), offsets, table)
     return Batch.build(
         offsets=offsets,
         uid=torch.from_numpy(uid).to(torch.int64),
@@ -76,14 +79,19 @@ def remove_rows(meta: KVBatchMeta, keep: Tensor) -> KVBatchMeta:
 
 
 def _read(
-    keys: list[str], partition: str | None, fields: frozenset[str], offsets: Tensor
+    keys: list[str], partition: str | None, fields: frozenset[str], offsets: Tensor, table: DomainTable | None
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], tuple[str, ...]]:
     token_fields = fields & TOKEN_FIELDS.keys() | ({"rm_scores"} if "reward" in fields else set())
     outcomes = sorted(filter(is_outcome, fields))
-    columns = sorted(token_fields) + [DOMAIN_COLUMN] * ("domain" in fields) + [EXTRA_COLUMN] * bool(outcomes)
+    by_name = "domain" in fields and table is None
+    by_row = "row_id" in fields or ("domain" in fields and table is not None)
+    columns = [*sorted(token_fields), *[DOMAIN_COLUMN] * by_name, *[ROW_COLUMN] * by_row]
+    columns += [EXTRA_COLUMN] * bool(outcomes)
     if not columns or not keys:
         empty = torch.zeros(int(offsets[-1]))
-        return dict.fromkeys(token_fields, empty), dict.fromkeys(fields & ROW_FIELDS.keys() | {*outcomes}, empty), ()
+        rows = dict.fromkeys(fields & ROW_FIELDS.keys() | {*outcomes}, empty)
+        rows |= {name: empty.to(torch.int64) for name in ("domain", "row_id") if name in fields}
+        return dict.fromkeys(token_fields, empty), rows, () if table is None else table.names
     data = tq.kv_batch_get(keys=keys, partition_id=partition, select_fields=columns)
     missing = [name for name in columns if name not in data.keys()]  # noqa: SIM118 - a TensorDict is no mapping here
     if missing:
@@ -92,8 +100,13 @@ def _read(
         raise FieldError(f"TransferQueue returned {len(data)} of {len(keys)} rows")
     tokens = {name: flat(data[name], offsets, name) for name in token_fields}
     rows = _outcomes(list(data[EXTRA_COLUMN]), outcomes) if outcomes else {}
+    if by_row:
+        rows["row_id"] = torch.tensor([int(row) for row in data[ROW_COLUMN]], dtype=torch.int64)
     if "domain" not in fields:
         return tokens, rows, ()
+    if table is not None:
+        codes = torch.from_numpy(table.codes[rows["row_id"].numpy()])
+        return tokens, {**rows, "domain": codes.to(torch.int64)}, table.names
     names, codes = np.unique(np.array([str(name) for name in data[DOMAIN_COLUMN]]), return_inverse=True)
     return tokens, {**rows, "domain": torch.from_numpy(codes).to(torch.int64)}, tuple(names.tolist())
 

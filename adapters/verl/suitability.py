@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from omegaconf import DictConfig
 
 from dataflex_events.adapters.verl import losses
+from dataflex_events.adapters.verl.draw_suitability import COMPARES, draw_issues
 from dataflex_events.adapters.verl.facts import loss_mode, run_facts
 from dataflex_events.components import Selector
 from dataflex_events.errors import ConfigIssue, DataflexError, nearest
@@ -40,7 +41,11 @@ def run_issues(config: DictConfig, plan: Plan) -> list[ConfigIssue]:
     run = run_facts(config)
     absent = absent_fields(config)
     issues = [issue for policy in plan.policies for issue in _policy_issues(policy, run, absent)]
-    issues += [*_baseline_issues(config, plan, run), *_handler_issues(plan, absent)]
+    issues += [
+        *draw_issues(config, plan, absent, _why_no_groups(run)),
+        *_baseline_issues(config, plan, run),
+        *_handler_issues(plan, absent),
+    ]
     return [*issues, *_loss_issues(config, plan), *_drop_issues(config, plan, run)]
 
 
@@ -88,7 +93,7 @@ def _policy_issues(policy: Policy, run: RunFacts, absent: Mapping[str, str]) -> 
         grouped["actuator"] = policy.actuator.scope == "within_group"
     why = _why_no_groups(run)
     if why:
-        message = f"compares the rollouts of a prompt with each other, and {why}"
+        message = f"{COMPARES}, and {why}"
         issues += [ConfigIssue(f"{policy.path}.{part}.name", message) for part, needs in grouped.items() if needs]
     return issues
 

@@ -22,6 +22,8 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from dataflex_events.adapters.verl.advantages import over_all, over_kept
 from dataflex_events.adapters.verl.apply import apply_decision, quiet_padding
 from dataflex_events.adapters.verl.block import TRAINERS, dataflex_block
+from dataflex_events.adapters.verl.draw_suitability import drop_upstream_buffer
+from dataflex_events.adapters.verl.drawing import DrawnPrompts
 from dataflex_events.adapters.verl.facts import loss_mode, run_facts
 from dataflex_events.adapters.verl.losses import channel_of
 from dataflex_events.adapters.verl.numbers import BadNumbers
@@ -34,7 +36,6 @@ from dataflex_events.adapters.verl.verify import verify
 from dataflex_events.describe import describe
 from dataflex_events.driver import StepDriver
 from dataflex_events.errors import DataflexError
-from dataflex_events.events import StepId
 from dataflex_events.plan import Plan
 from dataflex_events.resolve import UpdateDecision
 from dataflex_events.upstream import differences
@@ -42,7 +43,7 @@ from dataflex_events.upstream import differences
 logger = logging.getLogger("dataflex")
 
 
-class DataflexMixin(ReducedSteps):
+class DataflexMixin(DrawnPrompts, ReducedSteps):
     """Goes in front of a verl trainer. Without a `dataflex:` block it changes nothing."""
 
     base_mode: ClassVar[str]
@@ -53,11 +54,13 @@ class DataflexMixin(ReducedSteps):
         # verl compares the mode with its own names in several places; under another name it would take wrong branches.
         with open_dict(config):
             config.trainer.v1.trainer_mode = self.base_mode
+        if plan is not None:
+            drop_upstream_buffer(config)
         self._driver: StepDriver | None = None
         self._now = Step()
         if plan is not None:
             self._use(plan, config)
-            names = ", ".join(policy.name for policy in plan.policies) or "none"
+            names = ", ".join(plan.names) or "none"
             told = describe(plan, run_facts(config), channel_of(loss_mode(config)))
             logger.warning("dataflex-verl %s is active, policies: %s\n%s", version("dataflex-verl"), names, told)
             for difference in differences(plan, block):
@@ -128,7 +131,7 @@ class DataflexMixin(ReducedSteps):
             return batch
         if self._baseline == "full":
             fields |= {"rm_scores", "response_mask"}
-        now.rollouts = read_batch(batch, fields)
+        now.rollouts = read_batch(batch, fields, self._table)
         self._bad_numbers.rewards(now.rollouts, now.generated, now.metrics)
         keep = driver.rollout_done(self._step_id(), now.rollouts).keep
         if keep is None or bool(keep.all()):
@@ -160,7 +163,8 @@ class DataflexMixin(ReducedSteps):
         if now.dropped and self._baseline == "full" and now.rollouts is not None:
             advantages = over_all(self.config, batch, now.rollouts, now.generated, rows)
             now.columns = apply_decision(batch, UpdateDecision(None), advantages=advantages)
-        view = read_batch(batch, driver.update_fields | ({"advantages"} if plan.may_apply else set()))
+        fields = driver.update_fields | ({"advantages"} if plan.may_apply else set())
+        view = read_batch(batch, fields, self._table)
         decision = driver.advantage_computed(self._step_id(), view, rows)
         refuse_what_handlers_propose(self.config, decision)
         advantages = {}
@@ -205,9 +209,6 @@ class DataflexMixin(ReducedSteps):
     def _verification_due(self, effect: str) -> bool:
         last, every = self._last_verified.get(effect), self._plan.settings.verify_every
         return last is None or (every > 0 and self.global_steps - last >= every)
-
-    def _step_id(self) -> StepId:
-        return StepId(self.global_steps, self.local_trigger_step)
 
 
 class DataflexSync(DataflexMixin, PPOTrainerSync):

@@ -7,7 +7,7 @@ from pydantic import Field
 from torch import Tensor
 
 from dataflex_events import Batch, FieldError, Observer, Reweighter, Scorer, Selector
-from dataflex_events.components import check_parameters, parameters
+from dataflex_events.parameters import check_parameters, parameters
 
 
 @dataclass

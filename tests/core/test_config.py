@@ -86,14 +86,15 @@ def test_every_mistake_of_many_policies_at_once():
         }
     ) == [
         "dataflex.policies[0].aply: unknown key (did you mean 'apply'?)",
-        "dataflex.policies[1].mechanism: should be 'select' or 'reweight', not 'reweigh'",
+        "dataflex.policies[1].mechanism: should be 'select', 'reweight' or 'mix', not 'reweigh'",
         "dataflex.policies[2].scorer.parms: unknown key (did you mean 'params'?)",
-        "dataflex.policies[4].scorer: is missing",
         "dataflex.policies[5]: should be a mapping with the keys mechanism, scorer, actuator, name, apply, normalize, "
-        "advantages, warmup_step, update_step, shadow, refill, not 'select'",
+        "advantages, warmup_step, update_step, shadow, refill, domains, domain_key, unlisted, initial, window, "
+        "not 'select'",
         "dataflex.handlers[1].path: is missing",
         "dataflex.handlers[2]: should be a mapping with the keys path, params, not 3",
         "dataflex.on_eror: unknown key (did you mean 'on_error'?)",
+        "dataflex.policies[4].scorer: is missing",
         "dataflex.policies[1].actuator.params.temperature: should be greater than 0, not 0",
         "dataflex.policies[3].actuator.params.temprature: unknown key (did you mean 'temperature'?)",
         "dataflex.policies[4].actuator.name: unknown selector 'threshold_bnd' (did you mean 'threshold_band'?)",
@@ -123,8 +124,8 @@ def test_without_a_mechanism_an_actuator_is_looked_for_among_all():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"mechanism": None}, "dataflex.mechanism: should be 'select' or 'reweight', not None"),
-        ({"mechanism": ["select"]}, "dataflex.mechanism: should be 'select' or 'reweight', not ['select']"),
+        ({"mechanism": None}, "dataflex.mechanism: should be 'select', 'reweight' or 'mix', not None"),
+        ({"mechanism": ["select"]}, "dataflex.mechanism: should be 'select', 'reweight' or 'mix', not ['select']"),
         ({"scorer": "reward"}, "dataflex.scorer: should be a mapping with the keys name, params, not 'reward'"),
         ({"scorer": {"name": 3}}, "dataflex.scorer.name: should be text, not 3"),
         ({"scorer": {"params": {}}}, "dataflex.scorer.name: is missing"),
@@ -168,8 +169,9 @@ def test_policies_may_stand_by_name():
 
 def test_mechanisms_that_are_not_there_yet_are_named():
     gate = {"mechanism": "gate", "actuator": {"name": "greso"}}
-    assert issues({"policies": [gate, SELECT, gate, {"mechanism": "mix", "domains": ["a"]}]}) == [
-        "dataflex.policies[0].mechanism: 'gate' is not available in this version (available: select, reweight)",
+    mix = {"mechanism": "mix", "actuator": {"name": "static"}}
+    assert issues({"policies": [gate, SELECT, gate, mix, mix]}) == [
+        "dataflex.policies[0].mechanism: 'gate' is not available in this version (available: select, reweight, mix)",
         "dataflex.policies[2].mechanism: a second 'gate': a run has one at most, and dataflex.policies[0] is one",
-        "dataflex.policies[3].mechanism: 'mix' is not available in this version (available: select, reweight)",
+        "dataflex.policies[4].mechanism: a second 'mix': a run has one at most, and dataflex.policies[3] is one",
     ]

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from dataflex_events import cli, presets
-from dataflex_events.components import parameters
+from dataflex_events.parameters import parameters
 from dataflex_events.plan import make_plan
 
 ALL = [

@@ -52,6 +52,7 @@ def test_names_and_aliases_of_the_built_in_components():
             "pods_maxvar",
             "top_entropy_tokens",
         },
+        "mixer": {"static", "reward_gap", "dump_ucb", "tscl", "sec", "exp3"},
         "observer": {"tensorboard"},
     }
 

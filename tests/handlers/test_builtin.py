@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from dataflex_events import registry
-from dataflex_events.components import parameters
 from dataflex_events.handlers import builtin
+from dataflex_events.parameters import parameters
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPONENTS = [

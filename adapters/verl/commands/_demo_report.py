@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,16 @@ def print_step(record: dict[str, Any]) -> None:
     """One line for a step, one for a validation."""
     metrics = record["data"]
     parts = [f"step {record['step']:3d}"]
+    reward = "dataflex/reward_before_select"
     shown = {
-        "reward": "dataflex/reward_before_select",
+        "reward": reward if reward in metrics else "critic/score/mean",  # of all that was generated
         "rollouts kept": "dataflex/kept_frac",
         "largest weight": "dataflex/weight_max",
         "gradient norm": "actor/grad_norm",
     }
     parts += [f"{label} {metrics[name]:.2f}" for label, name in shown.items() if name in metrics]
+    if drawn := shares(metrics):
+        parts.append("drawn " + " ".join(f"{domain} {share:.2f}" for domain, share in drawn.items()))
     held_out = pass_rate(metrics)
     if held_out is not None:
         parts.append(f"held-out pass rate {held_out:.3f}")
@@ -55,6 +58,12 @@ def pass_rates(metrics: dict[str, Any]) -> dict[str, float]:
     }
 
 
+def shares(metrics: dict[str, Any]) -> dict[str, float]:
+    """The share of each domain in the prompts of a step; nothing without Mix."""
+    prefix = "dataflex/prop_"
+    return {name.removeprefix(prefix): value for name, value in metrics.items() if name.startswith(prefix)}
+
+
 def summary(out: Path) -> str:
     """What the run did, from the metrics that verl logged."""
     records = [json.loads(line)["data"] for line in (out / METRICS).read_text().splitlines()]
@@ -65,8 +74,9 @@ def summary(out: Path) -> str:
         before, after = validations[0], validations[-1]
         lines.append(f"held-out pass rate     {_mean(before.values()):.3f} -> {_mean(after.values()):.3f}")
         lines += [f"  {domain:20s} {before[domain]:.3f} -> {after[domain]:.3f}" for domain in before]
+    lines += _mix(steps)
     rewards = [step["dataflex/reward_before_select"] for step in steps if "dataflex/reward_before_select" in step]
-    if rewards:
+    if rewards and not shares(steps[0]):  # of other domains, rewards are others
         lines.append(f"reward of rollouts     {rewards[0]:.3f} -> {rewards[-1]:.3f}   (first and last step)")
     kept = [step["dataflex/kept_frac"] for step in steps if "dataflex/kept_frac" in step]
     if kept:
@@ -86,6 +96,17 @@ def summary(out: Path) -> str:
         f"verl's own log         {out / LOG}",
     ]
     return "\n".join(lines)
+
+
+def _mix(steps: Sequence[dict[str, Any]]) -> list[str]:
+    first, last = (shares(steps[at]) if steps else {} for at in (0, -1))
+    if not first:
+        return []
+    generated = {name: sum(step.get(f"dataflex/domain/{name}/generated", 0) for step in steps) for name in first}
+    return [
+        "prompts by domain      share in the first and the last step, rollouts generated in all",
+        *(f"  {name:20s} {first[name]:.3f} -> {last[name]:.3f}   {generated[name]:5.0f}" for name in first),
+    ]
 
 
 def failure(out: Path, code: int) -> str:

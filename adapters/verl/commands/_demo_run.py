@@ -13,25 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from dataflex_events.adapters.verl.cpu.lab import Lab
 from dataflex_events.adapters.verl.cpu.overrides import lab_environment, lab_overrides
 from dataflex_events.errors import DataflexError
-
-BLOCK = """\
-trainer: {v1: {trainer_mode: dataflex_sync}}
-dataflex:
-  policies:
-    - mechanism: select                # drop prompts that are always or never solved
-      scorer:   {name: group_solve_rate}
-      actuator: {name: threshold_band, params: {low: 0.0, high: 1.0}}
-    - mechanism: reweight              # large advantages count more
-      scorer:   {name: advantage_magnitude}
-      actuator: {name: softmax, params: {temperature: 2.0}}
-  tensorboard: {histograms_every: 5}
-  verify_every: 10
-"""
 
 LOG, METRICS, TENSORBOARD = "verl.log", "metrics.jsonl", "tensorboard"
 
@@ -43,7 +27,7 @@ def train(lab: Lab, out: Path, steps: int, overrides: Sequence[str], on_step: Ca
         lab: What to train on.
         out: Folder for its logs, made by `prepare`.
         steps: Training steps.
-        overrides: Further Hydra overrides.
+        overrides: Further Hydra overrides, the block among them.
         on_step: Receives the metrics of each step and validation as they appear.
 
     Returns:
@@ -66,7 +50,6 @@ def train(lab: Lab, out: Path, steps: int, overrides: Sequence[str], on_step: Ca
 
 def _settings(out: Path, steps: int) -> list[str]:
     return [
-        *_as_overrides(yaml.safe_load(BLOCK)),
         f"trainer.total_training_steps={steps}",
         "trainer.val_before_train=True",
         f"trainer.test_freq={steps}",
@@ -76,20 +59,6 @@ def _settings(out: Path, steps: int) -> list[str]:
         f"trainer.default_local_dir={out / 'checkpoints'}",
         f"hydra.run.dir={out / 'hydra'}",
     ]
-
-
-def _as_overrides(block: dict[str, Any]) -> list[str]:
-    """The block as Hydra overrides. In a run file of your own it stands as it is."""
-
-    def text(value: Any) -> str:
-        if isinstance(value, dict):
-            return "{" + ",".join(f"{key}:{text(item)}" for key, item in value.items()) + "}"
-        if isinstance(value, list):
-            return "[" + ",".join(map(text, value)) + "]"
-        return str(value)
-
-    mode = f"trainer.v1.trainer_mode={block['trainer']['v1']['trainer_mode']}"
-    return [mode, *(f"+dataflex.{key}={text(value)}" for key, value in block["dataflex"].items())]
 
 
 def prepare(out: Path) -> None:

@@ -2,6 +2,7 @@
 
 Select drops the prompts whose rollouts all succeed or all fail, before any compute is spent on them.
 Reweight lets rollouts with a large advantage count more.
+Mix draws more prompts of the domains with large advantages.
 The first call builds the model and its data, which takes about a minute.
 """
 
@@ -11,11 +12,19 @@ import argparse
 import sys
 from pathlib import Path
 
-HELP = "train a tiny model with verl on this machine's CPU, with Select and Reweight, and say what happened"
+from dataflex_events.adapters.verl.commands._demo_blocks import DEFAULT, as_overrides, demo_block
+
+HELP = "train a tiny model with verl on this machine's CPU, with Select, Reweight or Mix, and say what happened"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
+    parser.add_argument(
+        "--mechanism",
+        action="append",
+        choices=(*DEFAULT, "mix", "all"),
+        help=f"what schedules the data; may be given several times (default: {' and '.join(DEFAULT)})",
+    )
     parser.add_argument("--steps", type=_count, default=24, help="training steps (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder for logs (default: %(default)s)")
     parser.add_argument("overrides", nargs="*", help="further Hydra overrides for verl, e.g. data.seed=1")
@@ -27,14 +36,16 @@ def run(args: argparse.Namespace) -> int:
 
     require_version()
     from dataflex_events.adapters.verl.commands import _demo_report as report
-    from dataflex_events.adapters.verl.commands._demo_run import BLOCK, prepare, train
+    from dataflex_events.adapters.verl.commands._demo_run import prepare, train
     from dataflex_events.adapters.verl.cpu.lab import build_lab
 
     out = args.out.resolve()
     prepare(out)
     lab = build_lab()
-    print(report.introduction(lab, BLOCK, args.steps), flush=True)
-    code = train(lab, out, args.steps, args.overrides, on_step=report.print_step)
+    block = demo_block(args.mechanism or DEFAULT)
+    print(report.introduction(lab, block, args.steps), flush=True)
+    overrides = [*as_overrides(block), *args.overrides]
+    code = train(lab, out, args.steps, overrides, on_step=report.print_step)
     if code:
         print(report.failure(out, code), file=sys.stderr)
         return code

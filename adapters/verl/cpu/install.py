@@ -45,6 +45,7 @@ def install() -> None:
     when_imported("verl.workers.rollout.replica", _register_replica)
     when_imported("verl.experimental.agent_loop.agent_loop", _register_agent_loop)
     when_imported("verl.trainer.ppo.v1.replay_buffer", _order_replay_buffer)
+    when_imported("transfer_queue", _order_prompts)
     when_imported("verl.checkpoint_engine", _register_checkpoint_engine)
 
 
@@ -109,6 +110,12 @@ def _order_replay_buffer(module: ModuleType) -> None:
     from dataflex_events.adapters.verl.cpu.replay_order import order_replay_buffer
 
     order_replay_buffer(module)
+
+
+def _order_prompts(module: ModuleType) -> None:
+    from dataflex_events.adapters.verl.cpu.prompt_order import order_prompts
+
+    order_prompts(module)
 
 
 def _register_checkpoint_engine(module: ModuleType) -> None:
