@@ -192,10 +192,10 @@ class Mixer(Handler):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        _check_signature(cls, "proportions", "stats")
+        _check_signature(cls, "mix", "stats")
 
     @abstractmethod
-    def proportions(self, stats: DomainStats) -> Tensor:
+    def mix(self, stats: DomainStats) -> Tensor:
         """Proportions for the next draw.
 
         Args:

@@ -110,7 +110,7 @@ class MixPolicy:
     def _decide(self, event: BufferSample) -> None:
         step = event.step.global_step
         if self._is_due(event.step) and step != self._drawn_at:
-            self.proportions = normalized(self.mixer.proportions(self.stats), len(self.stats), self.name)
+            self.proportions = normalized(self.mixer.mix(self.stats), len(self.stats), self.name)
         self._drawn_at = step
         event.context.mix(self.proportions, shadow=self.shadow)
 
@@ -170,8 +170,9 @@ class MixPolicy:
         missing = {"stats", "proportions"} - state.keys()
         if missing:
             raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+        normalized(state["proportions"], len(self.stats), self.name)  # a check: dividing again would change bits
         self.stats.load_state_dict(state["stats"])
-        self.proportions = normalized(state["proportions"], len(self.stats), self.name)
+        self.proportions = state["proportions"].clone()
 
 
 def initial_proportions(initial: Initial, names: Sequence[str], shares: Tensor) -> Tensor:

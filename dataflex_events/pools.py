@@ -31,7 +31,7 @@ class DomainTable:
 
     names: tuple[str, ...]
     codes: NDArray[np.int32]
-    rows: NDArray[np.int32] | Ints
+    rows: NDArray[np.int32 | np.int64]
     starts: Ints
 
     @classmethod
@@ -58,7 +58,7 @@ class DomainTable:
         rows = np.argsort(small, kind="stable")[len(given) - int(counts.sum()) :]
         return cls(
             names=tuple(names),
-            codes=given.astype(np.int32, copy=False),
+            codes=given.astype(np.int32),
             rows=rows.astype(np.int32 if len(given) < 2**31 else np.int64),
             starts=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
         )

@@ -53,9 +53,9 @@ def write_state(folder: Path, state: Mapping[str, Any]) -> None:
     """Write a state in place of the one that the folder holds, all of it or nothing.
 
     Args:
-        folder: Is made where it does not exist. Files that this function did not write are left alone.
-        state: Nested dicts with string keys, lists and tuples, of None, bool, int, float, str and dense tensors. The
-            caller keeps it: what is written shares nothing with it.
+        folder: Is made where it does not exist. Files of other names than a state has are left alone.
+        state: Nested dicts with string keys, lists and tuples, of None, bool, int, float, str and dense tensors. It is
+            not changed.
 
     Raises:
         StateError: Something in the state is of another type, or the operating system refuses to write. The folder
@@ -109,7 +109,9 @@ def read_state(folder: Path) -> dict[str, Any]:
     try:
         unpacked: dict[str, Any] = _unpack(manifest["state"], load(data))
     except AttributeError as error:
-        raise StateError(f"{path} has a type of tensor that torch {torch.__version__} lacks: {error}.") from error
+        raise StateError(
+            f"{path} has a type of tensor that torch {torch.__version__} lacks: {error}. Upgrade torch."
+        ) from error
     return unpacked
 
 
@@ -131,7 +133,7 @@ class _Packer:
             return value if math.isfinite(value) else {"$float": struct.pack(">d", value).hex()}
         if isinstance(value, Tensor):
             return self._tensor(value, where)
-        if depth > MAX_DEPTH:
+        if depth >= MAX_DEPTH:
             self._fail(where, f"is nested more than {MAX_DEPTH} deep, or contains itself: make the state flatter")
         if isinstance(value, Mapping):
             return {

@@ -48,7 +48,7 @@ class DumpUcb(Mixer):
     def begin(self, names: Sequence[str]) -> None:
         check_floor(self.floor, len(names))
 
-    def proportions(self, stats: DomainStats) -> Tensor:
+    def mix(self, stats: DomainStats) -> Tensor:
         count = stats.count.to(torch.float64)
         bonus = (2 * math.log(count.sum().item() + 1) / (count + 1)).sqrt()
         return with_floor(softmax(stats.recent.nan_to_num(0.0) + self.c * bonus, self.temperature), self.floor)

@@ -55,7 +55,7 @@ class Exp3(Mixer):
         self._estimate = torch.where(sampled, weighted, self._estimate)
         self._t += int(sampled.any())
 
-    def proportions(self, stats: DomainStats) -> Tensor:
+    def mix(self, stats: DomainStats) -> Tensor:
         return with_floor(softmax(self._explore(self._t - 1) * self._estimate, 1.0), self._explore(self._t))
 
     def _explore(self, t: int) -> float:

@@ -45,7 +45,7 @@ class RewardGap(Mixer):
     def begin(self, names: Sequence[str]) -> None:
         check_floor(self.floor, len(names))
 
-    def proportions(self, stats: DomainStats) -> Tensor:
+    def mix(self, stats: DomainStats) -> Tensor:
         mean = stats.mean
         mean = mean.where(mean.isfinite(), mean.nanmean()).nan_to_num(0.0)
         return with_floor(softmax(-mean, self.temperature), self.floor)

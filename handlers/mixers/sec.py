@@ -48,7 +48,7 @@ class Sec(Mixer):
         sampled = stats.latest.isfinite()
         self._q = torch.where(sampled, self.alpha * stats.latest + (1 - self.alpha) * self._q, self._q)
 
-    def proportions(self, stats: DomainStats) -> Tensor:
+    def mix(self, stats: DomainStats) -> Tensor:
         return with_floor(softmax(self._q, self.temperature), self.floor)
 
     def state_dict(self) -> dict[str, Any]:

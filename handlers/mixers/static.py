@@ -22,21 +22,21 @@ class Static(Mixer):
     Returns `(D,)`.
 
     Attributes:
-        shares: Numbers >= 0, not all 0: a mapping from the names of the domains, or a list in their order. By default
+        proportions: Numbers >= 0, not all 0: a mapping from the domains' names, or a list in their order. By default
             all domains have the same share.
     """
 
-    shares: dict[str, float] | list[float] | None = None
+    proportions: dict[str, float] | list[float] | None = None
 
     _given: Tensor = field(default_factory=lambda: torch.zeros(0), init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.shares is not None:
-            check_numbers(self.shares)
+        if self.proportions is not None:
+            check_numbers(self.proportions)
 
     def begin(self, names: Sequence[str]) -> None:
-        self._given = shares_of([1.0] * len(names) if self.shares is None else self.shares, names)
+        self._given = shares_of([1.0] * len(names) if self.proportions is None else self.proportions, names)
 
-    def proportions(self, stats: DomainStats) -> Tensor:
+    def mix(self, stats: DomainStats) -> Tensor:
         return self._given.clone()

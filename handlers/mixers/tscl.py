@@ -64,7 +64,7 @@ class Tscl(Mixer):
             progress = moved.where(sampled & seen, progress)
             self._online = {"progress": progress, "last": now.where(sampled, last), "seen": seen | sampled}
 
-    def proportions(self, stats: DomainStats) -> Tensor:
+    def mix(self, stats: DomainStats) -> Tensor:
         progress = stats.slope if self.variant == "window" else self._online["progress"]
         progress = progress.clamp_min(0) if self.signed else progress.abs()
         return with_floor(softmax(progress, self.temperature), self.floor)

@@ -39,7 +39,7 @@ def test_a_block_is_without_mistakes(chosen: tuple[str, ...]) -> None:
     assert list(plan.names) == CHOICES[chosen]
 
 
-@EVERY
+@pytest.mark.parametrize("chosen", [("mix",), ("all",), DEFAULT], ids="+".join)
 def test_what_is_shown_is_what_runs_in_the_lab(chosen: tuple[str, ...], tmp_path: Path) -> None:
     lab = Lab(tmp_path, LabSettings(), {})
     config = load([*lab_overrides(lab), *as_overrides(demo_block(chosen))]).config

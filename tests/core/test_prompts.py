@@ -151,6 +151,18 @@ def test_going_on_from_a_saved_state(plan, seed, shuffle, data):
     assert other.owed.tolist() == draw.owed.tolist()
 
 
+def test_what_is_done_to_a_state_does_not_reach_the_draw():
+    draw, same = PromptDraw(table_of([3, 4]), 0), PromptDraw(table_of([3, 4]), 0)
+    for n in (2, 3, 6):
+        state = draw.state_dict()
+        draw.load_state_dict(state)
+        for change in (state, draw.state_dict()):
+            for name in ("owed", "drawn"):
+                change[name] += 1
+        assert drawn(draw, [(n, None)]) == drawn(same, [(n, None)])
+        assert draw.drawn.tolist() == same.drawn.tolist()
+
+
 @given(sizes=SIZES, shares=st.lists(st.floats(0.01, 1), min_size=5, max_size=5), n=st.integers(0, 30))
 def test_shares_stay_exact_across_plans_of_any_length(sizes, shares, n):
     whole, split = PromptDraw(table_of(sizes), 0), PromptDraw(table_of(sizes), 0)

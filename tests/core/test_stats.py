@@ -90,6 +90,17 @@ def test_the_slope_is_per_step_also_where_steps_are_missing():
     assert stats.slope.tolist() == pytest.approx([0.1, 0.0])
 
 
+def test_of_more_rollouts_than_are_kept_those_of_the_last_rows_are():
+    size = 100_000
+    stats = DomainStats(["a", "b"], rollouts=300)
+    row = torch.randperm(size, generator=torch.Generator().manual_seed(0))
+    stats.add(row % 2, row.to(torch.float32), row)
+    stats.commit(1, torch.ones(2) / 2)
+    # Even rows are of a and odd ones of b; the last 300 of each are 600 rows.
+    assert stats.recent.tolist() == [size - 301.0, size - 300.0]
+    assert stats.mean.tolist() == [size / 2 - 1, size / 2]
+
+
 def test_a_step_that_is_committed_twice_has_no_slope():
     stats = DomainStats(["a"], steps=3)
     for score in (0.0, 1.0):

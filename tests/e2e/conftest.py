@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from droplab import Runs
 from labrun import PADDED, Run, run_verl
+from mixrun import SAVED, run_and_listen
 from ways import Story, run_ways, stories
 
 
@@ -73,3 +74,36 @@ def ways_steps(ways_run: Run) -> dict[str, Story]:
 def step(request: pytest.FixtureRequest, ways_steps: dict[str, Story]) -> Story:
     """The step of the way that a test asks for with `wayscheck.ways`."""
     return ways_steps[request.param]
+
+
+Heard = tuple[Run, set[tuple[str, str]]]
+
+
+@pytest.fixture(scope="session")
+def straight_and_heard(tmp_path_factory: pytest.TempPathFactory) -> Heard:
+    folder = tmp_path_factory.mktemp("straight")
+    return run_and_listen(folder, folder / "checkpoints")
+
+
+@pytest.fixture(scope="session")
+def killed_and_heard(tmp_path_factory: pytest.TempPathFactory) -> Heard:
+    folder = tmp_path_factory.mktemp("killed")
+    return run_and_listen(folder, folder / "checkpoints", kill=SAVED + 1)
+
+
+@pytest.fixture(scope="session")
+def straight(straight_and_heard: Heard) -> Run:
+    """Eight steps in one go."""
+    return straight_and_heard[0].succeeded()
+
+
+@pytest.fixture(scope="session")
+def killed(killed_and_heard: Heard) -> Run:
+    """The trainer is killed when it draws for step 5, after the checkpoint of step 4."""
+    return killed_and_heard[0]
+
+
+@pytest.fixture(scope="session")
+def resumed(tmp_path_factory: pytest.TempPathFactory, killed: Run) -> Run:
+    """Goes on from there."""
+    return run_and_listen(tmp_path_factory.mktemp("resumed"), killed.folder / "checkpoints")[0].succeeded()

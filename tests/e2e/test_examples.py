@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
-from labrun import Run, run_command
+from labrun import MODULES, Run, run_command
+from mixprobe import prompts
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 pytestmark = pytest.mark.e2e
@@ -17,11 +20,12 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 STEPS = 2
 
 
-def run_example(folder: Path, script: str) -> Run:
-    """Run a script from a foreign folder, on the tiny lab, with a further override."""
+def run_example(folder: Path, script: str, modules: str = "") -> Run:
+    """Run a script from a foreign folder, on the tiny lab, with a further override. verl imports `modules`."""
     environment = {
         "OUT": str(folder / "out"),
         "LAB_OPTIONS": "--tiny",
+        **({MODULES: modules} if modules else {}),
         # no GPU, wherever the tests run; and `python` is this one
         "PATH": os.pathsep.join([str(without_gpu(folder)), str(Path(sys.executable).parent), os.environ["PATH"]]),
     }
@@ -38,8 +42,8 @@ def without_gpu(folder: Path) -> Path:
     return tools
 
 
-def scalars(folder: Path) -> dict[str, list[float]]:
-    """The scalars of a TensorBoard run that were logged in every step, in that order."""
+def scalars(folder: Path, *, every_step: bool = True) -> dict[str, list[float]]:
+    """The scalars of a TensorBoard run in the order of steps: those that were logged in every step, or all."""
     events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
     events.Reload()
     found = {tag: events.Scalars(tag) for tag in events.Tags()["scalars"]}
@@ -47,7 +51,7 @@ def scalars(folder: Path) -> dict[str, list[float]]:
     return {
         tag: [event.value for event in values]
         for tag, values in found.items()
-        if [event.step for event in values] == steps
+        if not every_step or [event.step for event in values] == steps
     }
 
 
@@ -84,6 +88,11 @@ def select(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.fixture(scope="module")
 def reweight(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run_example(tmp_path_factory.mktemp("reweight"), "reweight.sh")
+
+
+@pytest.fixture(scope="module")
+def mix(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return run_example(tmp_path_factory.mktemp("mix"), "mix.sh", modules="mixprobe")
 
 
 def test_metrics_of_a_custom_handler_reach_tensorboard(custom: Run) -> None:
@@ -131,7 +140,23 @@ def test_reweight_changes_weights(reweight: Run) -> None:
     assert all(deviation > 0 for deviation in logged["dataflex/weight_std"])
 
 
-@pytest.mark.parametrize("name", ["custom", "select", "reweight"])
+def test_mix_draws_what_its_scores_ask_for(mix: Run) -> None:
+    logged = scalars(mix.folder / "out" / "tensorboard", every_step=False)
+    sent = Counter((prompt.step, prompt.domain) for prompt in prompts(mix.folder))  # to the rollout server
+    names = sorted({name for _, name in sent})
+    assert len(names) == 4
+    # Nothing is known before the first step, and all domains have the same bonus before the second.
+    raised = {name: math.exp(logged[f"dataflex/domain/{name}/score"][0] / 0.1) for name in names}
+    for name in names:
+        shares = [0.25, raised[name] / sum(raised.values())]
+        assert logged[f"dataflex/prop_{name}"] == pytest.approx(shares, rel=1e-4)
+        for step, share in enumerate(shares, 1):
+            assert abs(sent[step, name] - 32 * share) < 1
+            assert logged[f"dataflex/domain/{name}/generated"][step - 1] == 8 * sent[step, name]
+    assert max(logged[f"dataflex/prop_{name}"][1] for name in names) > 0.3, "and it makes a difference"
+
+
+@pytest.mark.parametrize("name", ["custom", "select", "reweight", "mix"])
 def test_everything_is_written_to_the_output_folder(name: str, request: pytest.FixtureRequest) -> None:
     run: Run = request.getfixturevalue(name)
     made = {path.name for path in run.folder.iterdir()}

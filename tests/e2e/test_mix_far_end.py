@@ -4,81 +4,46 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from pathlib import Path
 
 import pytest
-from labrun import Run, run_verl
-from mixprobe import Prompt, behind, prompts
+from labrun import Run
+from mixprobe import prompts
+from mixrun import MIX, NAMES, ROLLOUT, run_mix, worst_prefix, worst_window
 
 pytestmark = pytest.mark.e2e
 
-NAMES = ["sort", "reverse", "add", "range"]
-# The proportions of step 1, 2, 3, 4, 1, ...
-TURNS = [[0.7, 0.1, 0.1, 0.1], [0.1, 0.2, 0.3, 0.4], [0.5, 0.0, 0.5, 0.0], [0.05, 0.05, 0.3, 0.6]]
 ROLLOUTS = 4
-CUT = 7
-
-
-def run_mix(folder: Path, *overrides: str, steps: int) -> Run:
-    return run_verl(
-        folder,
-        "trainer.v1.trainer_mode=dataflex_sync",
-        "+dataflex.mechanism=mix",
-        f"+dataflex.domains=[{','.join(NAMES)}]",
-        "+dataflex.actuator.name=mixprobe:InTurn",
-        f"+dataflex.actuator.params.turns={TURNS}",
-        f"actor_rollout_ref.rollout.n={ROLLOUTS}",
-        *overrides,
-        steps=steps,
-        environment={"VERL_USE_EXTERNAL_MODULES": "mixprobe"},
-    ).succeeded()
-
-
-def owed(got: list[Prompt]) -> list[list[float]]:
-    shares = [TURNS[(prompt.step - 1) % len(TURNS)] for prompt in got]
-    return behind([prompt.domain for prompt in got], NAMES, shares)
-
-
-def worst_prefix(got: list[Prompt]) -> float:
-    return max(abs(value) for domains in owed(got) for value in domains)
-
-
-def worst_window(got: list[Prompt]) -> float:
-    """The most by which a domain misses its target in any run of consecutive prompts."""
-    return max(max(column) - min(column) for column in zip(*owed(got), strict=True))
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Draws of a whole batch. From step 7 on the plan ignores the proportions."""
-    cut = f"+dataflex.handlers=[{{path: 'mixprobe:IgnoreShares', params: {{step: {CUT}}}}}]"
-    return run_mix(tmp_path_factory.mktemp("whole"), cut, steps=8)
+CUT, STEPS = 4, 5
 
 
 @pytest.fixture(scope="module")
 def single(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Draws of single prompts, with refills: verl's own filter throws away groups whose rewards are all equal."""
-    overrides = ["algorithm.filter_groups.enable=True", "+dataflex.handlers=['mixprobe:watch_groups']"]
-    return run_mix(tmp_path_factory.mktemp("single"), *overrides, steps=4)
+    """Draws of single prompts, with refills: verl's own filter throws away groups whose rewards are all equal.
+
+    From step 4 on the plan ignores the proportions.
+    """
+    handlers = ["mixprobe:watch_groups", {"path": "mixprobe:IgnoreShares", "params": {"step": CUT}}]
+    overrides = ["algorithm.filter_groups.enable=True", f"{ROLLOUT}.n={ROLLOUTS}"]
+    return run_mix(tmp_path_factory.mktemp("single"), [MIX], handlers, *overrides, steps=STEPS).succeeded()
 
 
-def test_what_the_server_gets_follows_the_proportions(whole: Run):
-    got = [prompt for prompt in prompts(whole.folder) if prompt.step < CUT]
-    assert len(got) == 6 * 8
-    assert {prompt.rollouts for prompt in got} == {ROLLOUTS}
+def test_a_whole_batch_follows_the_proportions(straight: Run):
+    got = prompts(straight.folder)
+    assert len(got) == 8 * 8
+    assert {prompt.rollouts for prompt in got} == {8}
     assert worst_prefix(got) < 1
     assert worst_window(got) < 2
 
 
-def test_a_plan_that_ignores_the_proportions_is_found_out(whole: Run):
-    assert worst_prefix(prompts(whole.folder)) > 1
-
-
-def test_so_does_every_prompt_drawn_for_a_refill(single: Run):
-    got = prompts(single.folder)
-    assert len(got) > 4 * 8, "nothing was refilled"
+def test_so_do_single_prompts_and_those_of_refills(single: Run):
+    got = [prompt for prompt in prompts(single.folder) if prompt.step < CUT]
+    assert len(got) > (CUT - 1) * 8, "nothing was refilled"
     assert worst_prefix(got) < 1
     assert worst_window(got) < 2
+
+
+def test_a_plan_that_ignores_the_proportions_is_found_out(single: Run):
+    assert worst_prefix(prompts(single.folder)) > 1
 
 
 def test_what_the_filter_throws_away_is_counted_and_once(single: Run):
@@ -96,4 +61,14 @@ def test_what_the_filter_throws_away_is_counted_and_once(single: Run):
     assert fates["filtered"] == evicted
     assert fates.total() == len(prompts(single.folder))
     trained = sum(metrics[f"dataflex/domain/{name}/kept"] for metrics in single.metrics for name in NAMES)
-    assert trained == 4 * 8 * ROLLOUTS < sum(sent.values())
+    assert trained == STEPS * 8 * ROLLOUTS < sent.total()
+
+
+def test_what_a_selector_drops_is_counted(straight: Run):
+    sent = Counter(prompt.domain for prompt in prompts(straight.folder))
+    counted = {
+        name: sum(metrics[f"dataflex/domain/{name}/generated"] for metrics in straight.metrics) for name in NAMES
+    }
+    trained = {name: sum(metrics[f"dataflex/domain/{name}/kept"] for metrics in straight.metrics) for name in NAMES}
+    assert counted == {name: 8.0 * sent[name] for name in NAMES}
+    assert sum(trained.values()) == sum(metrics["dataflex/rows"] for metrics in straight.metrics) < 8 * 64

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
@@ -48,23 +50,33 @@ def source(tmp_path: Path) -> Path:
     return folder
 
 
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, SCRIPT, *map(str, arguments)], capture_output=True, text=True)
+def load_script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("gsm8k_by_length", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(*arguments: object) -> None:
+    load_script().main([*map(str, arguments)])
 
 
 def mistake(*arguments: object) -> str:
-    """What the script says when it fails: one line."""
-    done = run(*arguments)
-    assert done.returncode == 1 and done.stdout == ""
-    (line,) = done.stderr.splitlines()
-    return line
+    """What the script says when it fails, in a line."""
+    with pytest.raises(SystemExit) as stopped:
+        run(*arguments)
+    message = str(stopped.value.code)
+    assert "\n" not in message
+    return message
 
 
-def test_each_question_gets_its_domain_and_keeps_all_else(source: Path, tmp_path: Path) -> None:
+def test_each_question_gets_its_domain_and_keeps_all_else(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     target = tmp_path / "new" / "folder"
-    done = run(source, target)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
+    run(source, target)
+    assert capsys.readouterr().out.splitlines() == [
         f"{target}/train.parquet: 3 gsm8k_short, 3 gsm8k_long",
         f"{target}/test.parquet: 1 gsm8k_short, 4 gsm8k_long",
     ]
@@ -78,7 +90,7 @@ def test_each_question_gets_its_domain_and_keeps_all_else(source: Path, tmp_path
 def test_a_length_that_is_the_median_is_short(tmp_path: Path) -> None:
     for split in LENGTHS:
         pq.write_table(pa.Table.from_pylist(rows(split)[:3]), tmp_path / f"{split}.parquet")
-    assert run(tmp_path, tmp_path / "out").returncode == 0
+    run(tmp_path, tmp_path / "out")
     domains = pq.read_table(tmp_path / "out" / "train.parquet")["domain"].to_pylist()
     assert domains == ["gsm8k_short", "gsm8k_long", "gsm8k_short"], "of lengths 10, 20, 5"
 
@@ -88,7 +100,7 @@ def test_files_of_datasets_are_read_by_datasets_with_the_new_column(source: Path
     datasets = pytest.importorskip("datasets")
     for split in LENGTHS:
         datasets.Dataset.from_list(rows(split)).to_parquet(str(source / f"{split}.parquet"))
-    assert run(source, tmp_path / "out").returncode == 0
+    run(source, tmp_path / "out")
     files = {split: str(tmp_path / "out" / f"{split}.parquet") for split in LENGTHS}
     read = datasets.load_dataset("parquet", data_files=files, cache_dir=str(tmp_path / "cache"))
     for split in LENGTHS:
@@ -128,17 +140,13 @@ def test_mistakes_are_told_in_a_line(source: Path, tmp_path: Path) -> None:
     assert not out.exists(), "nothing is written before all is read"
 
 
-def test_help_says_how_it_is_called() -> None:
-    assert "gsm8k_by_length.py ~/data/gsm8k" in run("--help").stdout
-
-
 def test_with_a_gpu_the_example_draws_from_the_two_domains(source: Path, tmp_path: Path) -> None:
     """On a machine whose GPU is pretended, and whose `python` only writes down how verl would be called."""
     tools = tmp_path / "tools"
     tools.mkdir()
     stand_ins = {
         "nvidia-smi": 'echo "GPU 0: pretended"',
-        "python": f'case "$1" in -m) printf "%s\\n" "$@" > "{tmp_path}/call" ;; *) exec "{sys.executable}" "$@" ;; esac',
+        "python": f'[ "$1" = -m ] || exec "{sys.executable}" "$@"; printf "%s\\n" "$@" > "{tmp_path}/call"',
     }
     for name, script in stand_ins.items():
         (tools / name).write_text(f"#!/bin/sh\n{script}\n")

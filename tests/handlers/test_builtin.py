@@ -64,6 +64,19 @@ def test_defaults_are_those_of_the_paper_or_its_authors():
         },
         "max_variance": {"keep_fraction": 0.5, "advantages": "subset"},
         "top_entropy_tokens": {"fraction": 0.2},
+        "static": {"shares": None},
+        "reward_gap": {"temperature": 1.0, "floor": 0.05, "window": 50},
+        "dump_ucb": {"temperature": 0.1, "c": 1.0, "window": 300, "floor": 0.0},
+        "tscl": {
+            "variant": "window",
+            "window": 10,
+            "alpha": 0.1,
+            "temperature": 0.1,
+            "signed": False,
+            "floor": 0.05,
+        },
+        "sec": {"alpha": 0.5, "temperature": 0.4, "floor": 0.0},
+        "exp3": {"alpha": 0.9},
         "tensorboard": {"histograms_every": 10},
     }
 
@@ -75,6 +88,7 @@ def test_what_is_declared_beside_the_parameters():
             "scorer": ["per", "needs_groups"],
             "reweighter": ["normalize"],
             "selector": ["scope", "normalize"],
+            "mixer": ["default_scorer"],
         }.items()
         for label, entry in registry.names(kind).items()
         if entry.component.__module__.startswith("dataflex_events.handlers.")
@@ -113,6 +127,14 @@ def test_what_is_declared_beside_the_parameters():
         "pods": "within_group",
         "pods_maxvar": "within_group",
         "top_entropy_tokens": "token",
+    }
+    assert {label: values["default_scorer"] for label, values in declared.items() if "default_scorer" in values} == {
+        "static": "reward",
+        "reward_gap": "reward",
+        "tscl": "reward",
+        "dump_ucb": "group_advantage",
+        "sec": "group_advantage",
+        "exp3": "group_advantage",
     }
 
 

@@ -89,7 +89,7 @@ def stats_for(mixer: Mixer, names: Sequence[str]) -> DomainStats:
 
 def shares(mixer: Mixer, stats: DomainStats) -> Tensor:
     """The mixer's proportions, which must be some."""
-    found = mixer.proportions(stats)
+    found = mixer.mix(stats)
     assert found.shape == (len(stats),)
     assert found.dtype == torch.float64
     assert found.isfinite().all()

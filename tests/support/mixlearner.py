@@ -73,7 +73,7 @@ def train(
     stats = DomainStats(learner.names, steps=mixer.keeps_steps, rollouts=mixer.keeps_rollouts)
     shares: list[list[float]] = []
     for step in range(1, steps + 1):
-        proportions = mixer.proportions(stats)
+        proportions = mixer.mix(stats)
         shares.append(proportions.tolist())
         batch = learner.answer(learner.draw(proportions, prompts), rollouts)
         code = torch.tensor([learner.names.index(name) for name in batch.domains])

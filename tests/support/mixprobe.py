@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ class InTurn(Mixer):
         super().__post_init__()
         self._decisions = 0
 
-    def proportions(self, stats: DomainStats) -> Tensor:
+    def mix(self, stats: DomainStats) -> Tensor:
         self._decisions += 1
         return torch.tensor(self.turns[(self._decisions - 1) % len(self.turns)])
 
@@ -96,7 +96,7 @@ class Prompt:
 
 
 def prompts(folder: Path) -> list[Prompt]:
-    """The prompts that the rollout server got, in the order in which the first rollout of each came."""
+    """The training prompts that the rollout server got, in the order in which the first rollout of each came."""
     import pyarrow.parquet
     from transformers import AutoTokenizer
 
@@ -112,24 +112,13 @@ def prompts(folder: Path) -> list[Prompt]:
     found = []
     for (step, _, *prompt_ids), rollouts in got.items():
         decoded = tokenizer.decode(prompt_ids)
-        (text,) = [text for text in domains if f"\n{text}<" in decoded]
-        found.append(Prompt(step, text, domains[text], rollouts))
+        for text in [text for text in domains if f"\n{text}<" in decoded]:  # none for a prompt of the validation
+            found.append(Prompt(step, text, domains[text], rollouts))
     return found
 
 
-def behind(domains: Iterable[str], names: list[str], shares: Iterable[list[float]]) -> list[list[float]]:
-    """Before the first and after each prompt, how many each domain is behind its target."""
-    history = [[0.0] * len(names)]
-    for domain, now in zip(domains, shares, strict=True):
-        before = history[-1]
-        history.append([owed + share - (name == domain) for owed, share, name in zip(before, now, names, strict=True)])
-    return history
-
-
 def _watch(module: Any) -> None:
-    (server,) = [
-        item for item in vars(module).values() if isinstance(item, type) and hasattr(item, "generate_many")
-    ]
+    (server,) = [item for item in vars(module).values() if isinstance(item, type) and hasattr(item, "generate_many")]
     generate = server.generate
 
     async def probe(self: Any, prompt_ids: Any, *args: Any, draw: Any = None, **kwargs: Any) -> Any:

@@ -9,7 +9,19 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from dataflex_events import AdvantageComputed, Batch, Observer, Reweighter, RunStart, Scorer, Selector, StepEnd, on
+from dataflex_events import (
+    AdvantageComputed,
+    Batch,
+    DomainStats,
+    Mixer,
+    Observer,
+    Reweighter,
+    RunStart,
+    Scorer,
+    Selector,
+    StepEnd,
+    on,
+)
 
 
 @dataclass
@@ -97,6 +109,14 @@ class KeepFrom(Selector):
 
 
 @dataclass
+class LateScore(Scorer):
+    fields = ("old_log_probs",)
+
+    def score(self, batch: Batch) -> Tensor:
+        return torch.zeros(len(batch))
+
+
+@dataclass
 class LateSelector(Selector):
     """Reads a field that does not exist before advantages are computed."""
 
@@ -104,6 +124,27 @@ class LateSelector(Selector):
 
     def select(self, scores: Tensor, batch: Batch) -> Tensor:
         return scores > 0
+
+
+@dataclass
+class Called(Mixer):
+    """Notes each call, and counts up."""
+
+    raises: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.updates: list[int] = []
+        self.decisions = 0
+
+    def update(self, stats: DomainStats) -> None:
+        self.updates.append(int(stats.count.sum()))
+
+    def mix(self, stats: DomainStats) -> Tensor:
+        self.decisions += 1
+        if self.raises:
+            raise RuntimeError("no idea")
+        return torch.tensor([1.0, float(self.decisions)])
 
 
 @dataclass

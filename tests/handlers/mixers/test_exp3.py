@@ -74,7 +74,7 @@ def test_rewards_up_to_one_never_move_it_far():
     first = [shares(mixer, stats)[0].item()]
     for number in range(1, 1001):
         add(stats, [Rollout(domain, float(domain == 0), 0) for domain in range(4)])
-        stats.commit(number, mixer.proportions(stats))
+        stats.commit(number, mixer.mix(stats))
         mixer.update(stats)
         first.append(shares(mixer, stats)[0].item())
     assert max(first) == first[26] == pytest.approx(0.2925, abs=5e-5)

@@ -16,29 +16,29 @@ def given_for(names, **params):
 
 # catalogue 3.2
 def test_the_worked_example():
-    assert given_for("abc", shares=[2, 1, 1]) == [0.5, 0.25, 0.25]
+    assert given_for("abc", proportions=[2, 1, 1]) == [0.5, 0.25, 0.25]
 
 
 def test_a_mapping_goes_by_name_and_not_by_position():
-    assert given_for(["code", "math"], shares={"math": 3, "code": 1}) == [0.25, 0.75]
+    assert given_for(["code", "math"], proportions={"math": 3, "code": 1}) == [0.25, 0.75]
 
 
 def test_by_default_all_are_equal():
     assert given_for("abcd") == [0.25] * 4
-    assert Static() == Static(shares=None)
+    assert Static() == Static(proportions=None)
     assert Static.default_scorer == "reward"
 
 
 def test_numbers_of_any_size():
-    assert given_for("ab", shares=[1.5e308, 1.5e308]) == [0.5, 0.5]
-    assert given_for("ab", shares=[5e-324, 5e-324]) == [0.5, 0.5]
-    assert given_for("ab", shares=[0, 1e-300]) == [0.0, 1.0]
+    assert given_for("ab", proportions=[1.5e308, 1.5e308]) == [0.5, 0.5]
+    assert given_for("ab", proportions=[5e-324, 5e-324]) == [0.5, 0.5]
+    assert given_for("ab", proportions=[0, 1e-300]) == [0.0, 1.0]
 
 
 @given(history=histories())
 def test_nothing_that_happens_changes_it(history):
     numbers = [1.0, 2.0, 3.0, 4.0, 5.0][: len(history.names)]
-    for got in play(Static(shares=numbers), history):
+    for got in play(Static(proportions=numbers), history):
         assert got.tolist() == pytest.approx([number / sum(numbers) for number in numbers])
 
 
@@ -55,13 +55,13 @@ def test_nothing_that_happens_changes_it(history):
 )
 def test_numbers_that_are_no_proportions_are_refused(numbers, reason):
     with pytest.raises(ValueError, match=reason):
-        Static(shares=numbers)
+        Static(proportions=numbers)
 
 
 @pytest.mark.parametrize("numbers", ["half", 0.5, ["a"], {"math": "a"}, {1: 1.0}, [True]])
 def test_wrong_types_are_refused(numbers):
     with pytest.raises(pydantic.ValidationError):
-        Static(shares=numbers)
+        Static(proportions=numbers)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_wrong_types_are_refused(numbers):
 )
 def test_other_domains_are_refused(numbers, reason):
     with pytest.raises(ValueError, match=f"^{reason}$"):
-        Static(shares=numbers).begin(["math", "code"])
+        Static(proportions=numbers).begin(["math", "code"])
 
 
 def test_it_begins_again_with_other_domains():
