@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator
-from pydantic_core import PydanticCustomError
 
 from dataflex_events.bus import OnError
 from dataflex_events.context import Baseline, Normalize
@@ -37,7 +36,7 @@ def _initial(value: Any) -> Any:
         for name, share in value.items()
     ):
         return {name: float(share) for name, share in value.items()}
-    raise PydanticCustomError("initial", "should be 'data', 'uniform' or a mapping from domains to numbers")
+    raise ValueError("should be 'data', 'uniform' or a mapping from domains to numbers")
 
 
 class PolicyConfig(_Strict):

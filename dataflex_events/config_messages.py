@@ -51,7 +51,7 @@ def _say(details: Any, known: Sequence[str]) -> str:
         return "is missing"
     if kind == "literal_error":
         return f"should be {details['ctx']['expected']}, not {given!r}"
-    message = str(_YAML_TERMS.get(kind, details["msg"])).removeprefix("Input ")
+    message = str(_YAML_TERMS.get(kind, details["msg"])).removeprefix("Input ").removeprefix("Value error, ")
     if kind == "model_type":
         message += f" with the keys {', '.join(_known_keys([*details['loc'], '']))}"
     return f"{message[:1].lower()}{message[1:]}, not {given!r}"

@@ -27,20 +27,21 @@ def domain_table(found: Sequence[str], codes: np.ndarray, policy: MixPolicy) -> 
             not say what to do with them, or its parameters do not fit the domains. Lists all that is wrong.
     """
     counts = np.bincount(codes[codes >= 0], minlength=len(found))
-    present = [name for name, count in zip(found, counts, strict=True) if count]
+    rows = {name: int(count) for name, count in zip(found, counts, strict=True) if count}
     issues = _row_issues(found, codes, policy)
-    listed = present if policy.domains is None else list(policy.domains)
-    absent = [name for name in listed if name not in present]
+    listed = list(rows) if policy.domains is None else list(policy.domains)
+    absent = [name for name in listed if name not in rows]
     issues += [
-        ConfigIssue(f"{policy.path}.domains", f"no row of the data has the domain {name!r}{nearest(name, present)}")
+        ConfigIssue(f"{policy.path}.domains", f"no row of the data has the domain {name!r}{nearest(name, rows)}")
         for name in absent
     ]
-    others = [name for name in present if name not in set(listed)]
+    known = frozenset(listed)
+    others = [name for name in rows if name not in known]
     if others and policy.unlisted is None:
         shown = ", ".join(map(repr, others[:_SHOWN])) + (", ..." if len(others) > _SHOWN else "")
-        rows = int(sum(counts[found.index(name)] for name in others))
+        count = sum(rows[name] for name in others)
         message = (
-            f"does not list {shown}, the domain of {rows} rows; list it, or say `unlisted: ignore` (never draw these "
+            f"does not list {shown}, the domain of {count} rows; list it, or say `unlisted: ignore` (never draw these "
             "rows) or `unlisted: keep` (they are domains too)"
         )
         issues.append(ConfigIssue(f"{policy.path}.domains", message))

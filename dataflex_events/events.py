@@ -62,9 +62,9 @@ class RunEnd(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferSample(Event):
-    """Prompts are about to be drawn from the data, to be generated.
+    """Prompts are about to be drawn from the data, to be generated. Validation draws nothing.
 
-    Handlers may write by which proportions the domains are drawn. Validation draws nothing.
+    The mixer of a mix policy writes by which proportions the domains are drawn; other handlers may log.
 
     Attributes:
         count: How many prompts.

@@ -186,7 +186,8 @@ def initial_proportions(initial: Initial, names: Sequence[str], shares: Tensor) 
     if initial == "uniform":
         return torch.full((len(names),), 1 / len(names), dtype=torch.float64)
     assert isinstance(initial, dict)
-    unknown = [f"{name!r}{nearest(name, names)}" for name in initial if name not in names]
+    known = frozenset(names)
+    unknown = [f"{name!r}{nearest(name, names)}" for name in initial if name not in known]
     missing = [repr(name) for name in names if name not in initial]
     if unknown or missing:
         wrong = [f"unknown domain {name}" for name in unknown] + [f"no proportion for {name}" for name in missing]

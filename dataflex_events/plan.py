@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,10 +102,10 @@ class Plan:
         parts |= {f"scorer {policy.key}": _part(policy.scorer) for policy in scored}
         if self.mix is not None:
             mix = self.mix
-            domains = ", ".join(map(repr, mix.stats.names[:_SHOWN]))
-            kind = f"scores of {mix.key} in {len(mix.stats)} domains ({domains}...)"
-            windows = f"of {mix.mixer.keeps_steps} steps and {mix.mixer.keeps_rollouts} rollouts"
-            parts |= {f"mix {mix.name!r}": Part(f"{kind}, {windows}", mix), f"mixer of {mix.name!r}": _part(mix.mixer)}
+            where = f" in {_domains(mix.stats.names)}"
+            windows = f", of {mix.mixer.keeps_steps} steps and {mix.mixer.keeps_rollouts} rollouts"
+            parts[f"mix {mix.name!r}"] = Part(f"scores of {mix.key}{where}{windows}", mix)
+            parts[f"mixer of {mix.name!r}"] = _part(mix.mixer, where)
         for number, (name, observer) in enumerate(self.observers):
             if isinstance(observer, Stateful):
                 parts[f"handler {name or number}"] = _part(observer)
@@ -119,12 +120,19 @@ class Plan:
         return bus
 
 
-def _part(owner: Stateful) -> Part:
+def _part(owner: Stateful, where: str = "") -> Part:
     kind = f"{type(owner).__module__}:{type(owner).__qualname__}"
     if not isinstance(owner, Handler):
         return Part(kind, owner)
     values = ", ".join(f"{key}={getattr(owner, key)!r}" for key in parameters(type(owner)))
-    return Part(f"{kind}({values})", owner)
+    return Part(f"{kind}({values}){where}", owner)
+
+
+def _domains(names: Sequence[str]) -> str:
+    """Domains in words, different for different ones, also where there are too many to name."""
+    shown = ", ".join(map(repr, names[:_SHOWN])) + ", ..." * (len(names) > _SHOWN)
+    digest = hashlib.sha256(repr(list(names)).encode()).hexdigest()[:8]
+    return f"{len(names)} domains ({shown}; {digest})"
 
 
 def make_plan(block: Mapping[str, Any] | None) -> Plan:

@@ -146,7 +146,7 @@ def _check_keys(policy: Mapping[str, Any], path: str, issues: list[ConfigIssue])
     if mechanism == "mix":
         message = "is not for `mechanism: mix`, which decides what is drawn, not what becomes of it"
         wrong |= dict.fromkeys(("apply", "normalize", "advantages", "refill"), message)
-    elif mechanism in _KINDS:
+    elif str(mechanism) in _KINDS:
         wrong |= dict.fromkeys(_MIX_KEYS, "is for `mechanism: mix`")
     issues += [ConfigIssue(f"{path}.{key}", message) for key, message in wrong.items() if policy.get(key)]
 

@@ -9,11 +9,30 @@ from torch import Tensor
 
 from dataflex_events.batch import Batch
 from dataflex_events.bus import Attachment, EventBus
-from dataflex_events.events import AdvantageComputed, Event, RolloutDone, RunEnd, RunStart, ScoreReady, StepEnd
+from dataflex_events.events import (
+    AdvantageComputed,
+    BufferSample,
+    Event,
+    GroupsFinished,
+    RolloutDone,
+    RunEnd,
+    RunStart,
+    ScoreReady,
+    StepEnd,
+)
 from dataflex_events.fields import OUTCOME, TOKEN_FIELDS
 from dataflex_events.segments import offsets_of, spread
 
-ALL_EVENTS: tuple[type[Event], ...] = (RunStart, RolloutDone, ScoreReady, AdvantageComputed, StepEnd, RunEnd)
+ALL_EVENTS: tuple[type[Event], ...] = (
+    RunStart,
+    BufferSample,
+    GroupsFinished,
+    RolloutDone,
+    ScoreReady,
+    AdvantageComputed,
+    StepEnd,
+    RunEnd,
+)
 
 
 def make_batch(
@@ -25,6 +44,7 @@ def make_batch(
     tokens: Mapping[str, Sequence[Sequence[float]]] | None = None,
     sessions: Sequence[int] | None = None,
     outcomes: Mapping[str, Sequence[Sequence[float]]] | None = None,
+    row_ids: Sequence[int] | None = None,
 ) -> Batch:
     """Make a batch from the rewards of its groups.
 
@@ -39,6 +59,7 @@ def make_batch(
             are its outputs in order.
         outcomes: Values that the reward function returned beside the score, in the form of `rewards`; the batch has
             them as `outcome/NAME`.
+        row_ids: The row of the dataset of each group; by default groups are rows 0, 1, 2, ...
 
     Raises:
         ValueError: The lists do not fit together.
@@ -78,6 +99,9 @@ def make_batch(
         f"{OUTCOME}{name}": torch.tensor([value for group in groups for value in group], dtype=torch.float32)
         for name, groups in (outcomes or {}).items()
     }
+    row_of = torch.arange(len(rewards)) if row_ids is None else torch.tensor(row_ids, dtype=torch.int64)
+    if len(row_of) != len(rewards):
+        raise ValueError(f"{len(row_of)} dataset rows for {len(rewards)} groups")
     names = tuple(dict.fromkeys(domains or ()))
     codes = torch.tensor([names.index(name) for name in domains or ()], dtype=torch.int64)
     return Batch.build(
@@ -86,7 +110,7 @@ def make_batch(
         session=session,
         output=output,
         token_fields=fields,
-        row_fields={**({"domain": codes[uid]} if domains else {}), **outcome_fields},
+        row_fields={"row_id": row_of[uid], **({"domain": codes[uid]} if domains else {}), **outcome_fields},
         domains=names,
     )
 

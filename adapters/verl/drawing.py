@@ -103,6 +103,8 @@ class DrawnPrompts(_Trainer):
                 planned = self._draw.plan(count, None if shares is None else shares.numpy()).rows.tolist()
                 self._sampler.planned.extend(planned)
         batch = super()._next_train_batch(num_prompts)
+        if not isinstance(self.train_dataset, RowIds):
+            return batch
         rows = [int(row) for row in batch[ROW_COLUMN]]
         if self._draw is not None and rows != planned:
             raise VerificationError(f"verl drew the rows {rows} of the data, where {planned} were planned")

@@ -105,8 +105,8 @@ def _read(
     if "domain" not in fields:
         return tokens, rows, ()
     if table is not None:
-        codes = torch.from_numpy(table.codes[rows["row_id"].numpy()])
-        return tokens, {**rows, "domain": codes.to(torch.int64)}, table.names
+        domain = torch.from_numpy(table.codes[rows["row_id"].numpy()]).to(torch.int64)
+        return tokens, {**rows, "domain": domain}, table.names
     names, codes = np.unique(np.array([str(name) for name in data[DOMAIN_COLUMN]]), return_inverse=True)
     return tokens, {**rows, "domain": torch.from_numpy(codes).to(torch.int64)}, tuple(names.tolist())
 

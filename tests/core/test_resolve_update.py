@@ -125,7 +125,8 @@ def slowly(sample, weights, keeps, mode):
     rows_left = [at for number, (at, _) in enumerate(tokens) if all(m[number] for m, per, _ in keeps if per == "row")]
     if not rows_left:
         keeps = [([True] * len(mask) if per == "row" else mask, per, how) for mask, per, how in keeps]
-    if not any(valid and all(m[number] for m, _, _ in keeps) for number, (_, valid) in enumerate(tokens)):
+    left = [number for number, (_, valid) in enumerate(tokens) if valid and all(m[number] for m, _, _ in keeps)]
+    if not left and any(valid for _, valid in tokens):  # where no token is valid there is nothing to empty
         keeps = [([True] * len(mask), per, how) for mask, per, how in keeps]
 
     def mean(values, counting, how):

@@ -64,7 +64,7 @@ def test_defaults_are_those_of_the_paper_or_its_authors():
         },
         "max_variance": {"keep_fraction": 0.5, "advantages": "subset"},
         "top_entropy_tokens": {"fraction": 0.2},
-        "static": {"shares": None},
+        "static": {"proportions": None},
         "reward_gap": {"temperature": 1.0, "floor": 0.05, "window": 50},
         "dump_ucb": {"temperature": 0.1, "c": 1.0, "window": 300, "floor": 0.0},
         "tscl": {

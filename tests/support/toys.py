@@ -12,6 +12,7 @@ from torch import Tensor
 from dataflex_events import (
     AdvantageComputed,
     Batch,
+    BufferSample,
     DomainStats,
     Mixer,
     Observer,
@@ -189,6 +190,11 @@ class Started(Scorer):
 @on(StepEnd)
 def watch(event: StepEnd) -> None:
     event.metrics["watched"] = 1.0
+
+
+@on(BufferSample)
+def watch_draws(event: BufferSample) -> None:
+    pass
 
 
 @on(AdvantageComputed, fields=["values"])

@@ -52,7 +52,7 @@ def test_the_order_and_the_names_of_the_domains_decide_nothing(label, history, d
 @given(history=histories(), data=st.data())
 def test_proportions_by_name_follow_their_domains(history, data):
     order = data.draw(st.permutations(range(len(history.names))))
-    mixer = Static(shares={name: 1.0 + int(name[1]) for name in history.names})
+    mixer = Static(proportions={name: 1.0 + int(name[1]) for name in history.names})
     for got, other in zip(play(mixer, history), play(mixer, history.renamed(order)), strict=True):
         close(other, got[torch.tensor(order)])
 

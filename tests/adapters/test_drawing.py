@@ -1,0 +1,150 @@
+"""Our hooks around verl's draw, on a stand-in for its trainer that loads and fetches as verl does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+from tensordict import NonTensorStack, TensorDict
+from torchdata.stateful_dataloader import StatefulDataLoader
+from torchdata.stateful_dataloader.sampler import RandomSampler
+
+from dataflex_events import ConfigError, RunFacts, StepDriver, VerificationError
+from dataflex_events.adapters.verl.dataset import ROW_COLUMN
+from dataflex_events.adapters.verl.drawing import DrawnPrompts
+from dataflex_events.plan import make_plan
+
+MIX: dict[str, Any] = {"mechanism": "mix", "actuator": {"name": "static", "params": {"proportions": [3, 1]}}}
+
+
+class Data:
+    def __init__(self, domains: list[str]) -> None:
+        self.dataframe = datasets.Dataset.from_dict({"domain": domains})
+
+    def __len__(self) -> int:
+        return len(self.dataframe)
+
+    def __getitem__(self, row: int) -> dict[str, Any]:
+        return dict(self.dataframe[row])
+
+
+def collate(items: list[dict[str, Any]]) -> dict[str, Any]:
+    return {name: np.array([item[name] for item in items], dtype=object) for name in items[0]}
+
+
+class VerlsTrainer:
+    """Of verl's trainer what is about data."""
+
+    global_steps, local_trigger_step = 1, 0
+
+    def _init_dataloader(self) -> None:
+        self.train_dataset = Data(self.domains)
+        self.train_dataloader = StatefulDataLoader(
+            dataset=self.train_dataset,
+            batch_size=self.config.data.gen_batch_size or self.config.data.train_batch_size,
+            num_workers=self.config.data.dataloader_num_workers,
+            drop_last=True,
+            collate_fn=collate,
+            sampler=RandomSampler(self.train_dataset),
+        )
+        self.train_dataloader_it = None
+
+    def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
+        size = self.train_dataloader.batch_size
+        self.train_dataloader_it = self.train_dataloader_it or iter(self.train_dataloader)
+        count = num_prompts or self.config.data.train_batch_size
+        chunks = [next(self.train_dataloader_it) for _ in range(count // size)]
+        columns = {name: [value for chunk in chunks for value in chunk[name]] for name in chunks[0]}
+        columns["uid"] = [f"uid{number}" for number in range(len(columns["domain"]))]
+        stacks = {name: NonTensorStack(*values) for name, values in columns.items()}
+        return TensorDict(stacks, batch_size=[len(columns["uid"])])
+
+
+class Trainer(DrawnPrompts, VerlsTrainer):
+    def __init__(self, block: dict[str, Any] | None, domains: list[str], **data: Any) -> None:
+        settings = {"train_batch_size": 4, "gen_batch_size": None, "dataloader_num_workers": 0}
+        settings |= {"shuffle": True, "seed": 1}
+        self.config = OmegaConf.create({"data": {**settings, **data}})
+        self.domains = domains
+        self._driver = None
+        if block is not None:
+            self._plan = make_plan(block)
+            self._driver = StepDriver(self._plan.bus(), RunFacts(), shadow=self._plan.settings.shadow)
+        self._init_dataloader()
+
+    def draw(self, count: int | None = None) -> list[str]:
+        self.global_steps += 1
+        return [str(domain) for domain in self._next_train_batch(count)["domain"]]
+
+
+TWO = ["a", "b"] * 10
+
+
+@pytest.mark.parametrize("size", [None, 1, 2])
+def test_what_is_drawn_has_the_proportions(size: int | None):
+    trainer = Trainer(MIX, TWO, gen_batch_size=size)
+    drawn = [trainer.draw() for _ in range(5)]
+    assert [Counter(domains) for domains in drawn] == [Counter(a=3, b=1)] * 5
+
+
+def test_a_refill_goes_on_where_the_batch_ended():
+    trainer = Trainer(MIX, TWO, gen_batch_size=1)
+    assert Counter(trainer.draw(2) + trainer.draw(2)) == Counter(a=3, b=1)
+
+
+def test_rows_are_known_by_uid_and_travel_in_a_column():
+    trainer = Trainer(MIX, TWO)
+    trainer.global_steps = 1
+    batch = trainer._next_train_batch()
+    rows = [int(row) for row in batch[ROW_COLUMN]]
+    assert [TWO[row] for row in rows] == [str(domain) for domain in batch["domain"]]
+    assert trainer._rows == dict(zip(["uid0", "uid1", "uid2", "uid3"], rows, strict=True))
+
+
+def test_workers_are_left_out_with_a_warning(caplog: pytest.LogCaptureFixture):
+    trainer = Trainer(MIX, TWO, dataloader_num_workers=8)
+    assert trainer.train_dataloader.num_workers == 0
+    assert "data.dataloader_num_workers=8 is set to 0" in caplog.text
+
+
+def test_other_rows_than_those_planned_stop_the_run():
+    trainer = Trainer(MIX, TWO)
+    trainer._sampler.planned.append(7)  # somebody else has drawn as well
+    with pytest.raises(VerificationError, match=r"verl drew the rows \[7, .* were planned"):
+        trainer.draw()
+
+
+def test_data_smaller_than_a_batch():
+    with pytest.raises(ConfigError, match=r"data.train_batch_size: is 4, and the data has 3 rows: verl"):
+        Trainer(MIX, ["a", "b", "b"])
+
+
+def test_as_many_rows_as_a_batch_and_a_domain_of_one_row():
+    trainer = Trainer(MIX, ["a", "b", "b", "b"])
+    assert [Counter(trainer.draw()) for _ in range(3)] == [Counter(a=3, b=1)] * 3
+
+
+@pytest.mark.parametrize("block", [None, {**MIX, "shadow": True}, {"handlers": ["toys:watch_draws"]}])
+def test_without_a_mix_that_is_applied_the_loader_draws_as_verls(block: Any):
+    trainer = Trainer(block, TWO)
+    assert type(trainer.train_dataloader) is StatefulDataLoader
+    assert type(trainer.train_dataloader.sampler) is RandomSampler
+    drawn = [domain for _ in range(5) for domain in trainer.draw()]
+    assert Counter(drawn) == Counter(TWO), "an epoch"
+
+
+def test_in_shadow_the_proportions_are_there_and_the_data_decides():
+    trainer = Trainer({**MIX, "shadow": True}, TWO)
+    trainer.draw()
+    assert trainer._plan.mix is not None
+    assert trainer._plan.mix.proportions.tolist() == [0.75, 0.25]
+
+
+def test_all_that_is_wrong_with_the_data_at_once():
+    with pytest.raises(ConfigError) as refused:
+        Trainer({**MIX, "domains": ["a", "c"]}, TWO)
+    assert len(refused.value.issues) == 2
