@@ -15,8 +15,8 @@ from dataflex_events.state import read_state
 
 pytestmark = pytest.mark.e2e
 
-MEASURED = ("timing", "perf/", "memory")
-"""Parts of the names of metrics that measure this machine."""
+MEASURED = ("timing", "perf/", "memory", "dataflex/verified")
+"""Parts of the names of metrics that measure this machine, and the one that says that a new process has verified."""
 
 
 def values(run: Run) -> list[dict[str, Any]]:
