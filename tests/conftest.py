@@ -16,6 +16,8 @@ HEAVY = ("ray", "verl", "e2e")
 SECOND_GROUP = (
     "test_bad_numbers",
     "test_critic",
+    "test_mix_far_end",
+    "test_mix_resume",
     "test_off",
     "test_policy_losses",
     "test_refusals",
