@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator
 
 from dataflex_events.bus import OnError
 from dataflex_events.context import Baseline, Normalize
@@ -31,12 +32,22 @@ class ComponentConfig(_Strict):
 def _initial(value: Any) -> Any:
     if value in ("data", "uniform"):
         return value
-    if isinstance(value, Mapping) and all(
-        isinstance(name, str) and isinstance(share, int | float) and not isinstance(share, bool)
-        for name, share in value.items()
-    ):
+    if isinstance(value, Mapping) and all(isinstance(name, str) and _is_share(value[name]) for name in value):
+        if not any(value.values()):
+            raise ValueError("should give some domain more than 0")
         return {name: float(share) for name, share in value.items()}
-    raise ValueError("should be 'data', 'uniform' or a mapping from domains to numbers")
+    raise ValueError("should be 'data', 'uniform' or a mapping from domains to numbers >= 0")
+
+
+def _is_share(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+
+
+def _unique(names: list[str]) -> list[str]:
+    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    if twice:
+        raise ValueError(f"should name each domain once; {', '.join(map(repr, twice))} is there more often")
+    return names
 
 
 class PolicyConfig(_Strict):
@@ -77,7 +88,7 @@ class PolicyConfig(_Strict):
     update_step: Annotated[int, Field(ge=1)] = 1
     shadow: bool = False
     refill: bool | dict[str, Any] = False
-    domains: Annotated[list[str], Field(min_length=1)] | None = None
+    domains: Annotated[list[str], Field(min_length=1), AfterValidator(_unique)] | None = None
     domain_key: str = "domain"
     unlisted: Unlisted | None = None
     initial: Annotated[Initial, PlainValidator(_initial)] = "data"

@@ -18,6 +18,7 @@ _YAML_TERMS = {
     "list_type": "should be a list",
     "model_type": "should be a mapping",
     "string_type": "should be text",
+    "too_short": "should not be empty",
 }
 
 

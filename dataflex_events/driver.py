@@ -208,7 +208,9 @@ class StepDriver:
         metrics: dict[str, float] = {}
         with self.timed():
             for context in (*self._before, self._rollout, self._update):
-                metrics.update(context.metrics if context is not None else {})
+                for name, value in (context.metrics if context is not None else {}).items():
+                    counted = name.startswith("dataflex/nonfinite/")
+                    metrics[name] = value + metrics.get(name, 0.0) * counted
             self.bus.publish(
                 StepEnd(
                     step=step,

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from dataflex_events.batch import Batch
 from dataflex_events.bus import Attachment, EventBus
 from dataflex_events.components import Mixer, Scorer
 from dataflex_events.context import ScorerKey
@@ -96,7 +97,7 @@ class MixPolicy:
 
     def _count(self, event: GroupsFinished) -> None:
         batch = event.batch
-        rollout = batch.last_output
+        rollout = _rollouts(batch)
         domain = batch["domain"][rollout]
         self._rewards.add(domain, batch["reward"][rollout], batch["row_id"][rollout])
         self._generated += torch.bincount(domain, minlength=len(self._generated))
@@ -104,7 +105,7 @@ class MixPolicy:
     def _collect(self, event: ScoreReady) -> None:
         if event.scorer == self.key and isinstance(event.source, GroupsFinished):
             batch = event.batch
-            rollout = batch.last_output  # a session with several outputs is one rollout
+            rollout = _rollouts(batch)
             self.stats.add(batch["domain"][rollout], event.scores[rollout], batch["row_id"][rollout])
 
     def _decide(self, event: BufferSample) -> None:
@@ -119,7 +120,7 @@ class MixPolicy:
         for stats in (self.stats, self._rewards):
             stats.commit(event.step.global_step, followed)
         self.mixer.update(self.stats)
-        kept = None if event.update is None else event.update.batch["domain"][event.update.batch.last_output]
+        kept = None if event.update is None else event.update.batch["domain"][_rollouts(event.update.batch)]
         event.metrics.update(self._metrics(kept))
         self._generated.zero_()
 
@@ -173,6 +174,14 @@ class MixPolicy:
         normalized(state["proportions"], len(self.stats), self.name)  # a check: dividing again would change bits
         self.stats.load_state_dict(state["stats"])
         self.proportions = state["proportions"].clone()
+
+
+def _rollouts(batch: Batch) -> Tensor:
+    """`(N,)` bool, true for one row of each rollout: a session with several outputs is one.
+
+    Rows that no domain has (-1) are generated only where the mix is not applied.
+    """
+    return batch.last_output & (batch["domain"] >= 0)
 
 
 def initial_proportions(initial: Initial, names: Sequence[str], shares: Tensor) -> Tensor:

@@ -104,11 +104,16 @@ class Plan:
             mix = self.mix
             where = f" in {_domains(mix.stats.names)}"
             windows = f", of {mix.mixer.keeps_steps} steps and {mix.mixer.keeps_rollouts} rollouts"
-            parts[f"mix {mix.name!r}"] = Part(f"scores of {mix.key}{where}{windows}", mix)
-            parts[f"mixer of {mix.name!r}"] = _part(mix.mixer, where)
-        for number, (name, observer) in enumerate(self.observers):
+            # A run has one mix policy at most, whatever its name is.
+            parts["mix"] = Part(f"scores of {mix.key}{where}{windows}", mix)
+            parts["mixer"] = _part(mix.mixer, f" on scores of {mix.key}{where}")
+        for _, observer in self.observers:
             if isinstance(observer, Stateful):
-                parts[f"handler {name or number}"] = _part(observer)
+                name, number = f"handler {type(observer).__qualname__}", 1
+                while name in parts:
+                    number += 1
+                    name = f"handler {type(observer).__qualname__} {number}"
+                parts[name] = _part(observer)
         return parts
 
     def bus(self) -> EventBus:

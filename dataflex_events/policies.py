@@ -89,11 +89,18 @@ def _mix(config: PolicyConfig, path: str, issues: list[ConfigIssue]) -> MixPolic
         return None
     name = registry.find("scorer", named.name).name
     if name == "advantage_magnitude":  # what is meant by it before advantages are there
+        if named.params.get("agg", "mean") != "mean":
+            message = (
+                "is for tokens; with a mixer 'advantage_magnitude' stands for 'group_advantage', one per rollout"
+            )
+            issues.append(ConfigIssue(f"{path}.scorer.params.agg", message))
         name = "group_advantage"
         scorer = registry.find("scorer", name).component()
     assert isinstance(scorer, Scorer)
     if scorer.per == "token" or is_late(scorer):
         issues.append(ConfigIssue(f"{path}.scorer.name", _why_not(scorer)))
+        return None
+    issues += _without_effect(config, path)
     policy = MixPolicy(
         name=config.name or config.actuator.name,
         key=scorer_key(name, scorer),
@@ -107,7 +114,7 @@ def _mix(config: PolicyConfig, path: str, issues: list[ConfigIssue]) -> MixPolic
         update_step=config.update_step,
         path=path,
     )
-    if policy.domains is not None:
+    if policy.domains is not None and policy.unlisted != "keep":
         issues += domain_issues(policy, policy.domains)
     return policy
 
@@ -117,6 +124,15 @@ def _why_not(scorer: Scorer) -> str:
         return "scores tokens; a mixer needs a score per rollout"
     late = "can run only after advantages are computed; a mixer's scores are those of all rollouts that were generated"
     return f"{late}, also of those that are dropped before (use for example 'group_advantage')"
+
+
+def _without_effect(config: PolicyConfig, path: str) -> list[ConfigIssue]:
+    issues = []
+    if config.initial != "data" and not config.warmup_step:
+        issues.append(ConfigIssue(f"{path}.initial", "holds during the warm-up, and `warmup_step` is 0"))
+    if config.unlisted == "keep" and config.domains is None:
+        issues.append(ConfigIssue(f"{path}.unlisted", "is 'keep', and without `domains` all domains are kept anyway"))
+    return issues
 
 
 def domain_issues(policy: MixPolicy, names: Iterable[str]) -> list[ConfigIssue]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
 
-from dataflex_events.adapters.verl.dataset import fingerprint
 from dataflex_events.checkpoint import collect, distribute
 from dataflex_events.plan import Plan
 from dataflex_events.prompts import PromptDraw
@@ -32,21 +32,31 @@ def checkpoint_folder(config: DictConfig, step: int, *, latest: bool = False) ->
     return Path(config.trainer.default_local_dir) / f"global_step_{step}" / FOLDER
 
 
-def save(folder: Path, plan: Plan, draw: PromptDraw | None, dataset: Any, step: int) -> None:
-    """Write everything that the run must not forget; nothing if there is nothing."""
+def save(folder: Path, plan: Plan, draw: PromptDraw | None, dataset: str, step: int) -> None:
+    """Write everything that the run must not forget.
+
+    Where there is nothing, a state that an earlier run left in the folder is removed.
+
+    Args:
+        folder: Our folder in the checkpoint.
+        plan: What the run attached.
+        draw: The order of the prompts, if it is ours.
+        dataset: Fingerprint of the dataset.
+        step: The checkpoint's step.
+    """
     parts = collect(plan.parts())
     if parts or draw is not None:
-        write_state(
-            folder,
-            {"step": step, "dataset": fingerprint(dataset), "parts": parts, "draw": draw and _draw_state(draw)},
-        )
+        state = {"step": step, "dataset": dataset, "parts": parts, "draw": draw and _draw_state(draw)}
+        write_state(folder, state)
+    elif folder.exists():
+        shutil.rmtree(folder)
 
 
-def restore(folder: Path, plan: Plan, draw: PromptDraw | None, dataset: Any) -> None:
+def restore(folder: Path, plan: Plan, draw: PromptDraw | None, dataset: str, step: int) -> None:
     """Go on from what `save` wrote, and log what starts fresh.
 
     Raises:
-        StateError: The state cannot be read, or it is about other data.
+        StateError: The state cannot be read, or it is about another step or other data.
     """
     parts = plan.parts()
     try:
@@ -55,12 +65,16 @@ def restore(folder: Path, plan: Plan, draw: PromptDraw | None, dataset: Any) -> 
         if collect(parts) or draw is not None:
             logger.warning("the checkpoint %s is one without dataflex: all statistics start fresh", folder.parent)
         return
-    now = fingerprint(dataset)
-    by_row = draw is not None or saved["draw"] is not None
-    if by_row and saved["dataset"] != now:
+    if saved["step"] != step:
         raise StateError(
-            f"{folder} is about other data than this run's (fingerprint {saved['dataset']}, now {now}): row numbers "
-            "would mean other prompts. Use the data of before, or delete the folder to start the statistics fresh"
+            f"{folder} is of step {saved['step']}, the checkpoint of step {step}: it was not written with it. Restore "
+            "the folder from a copy, or delete it to start the statistics fresh"
+        )
+    if draw is not None and saved["draw"] is not None and saved["dataset"] != dataset:
+        raise StateError(
+            f"{folder} is about other data than this run's (fingerprint {saved['dataset']}, now {dataset}): row "
+            "numbers would mean other prompts. Use the data of before (with data.train_max_samples that needs "
+            "data.seed), or delete the folder to start the statistics fresh"
         )
     told = distribute(parts, saved["parts"])
     told += _restore_draw(draw, saved["draw"])

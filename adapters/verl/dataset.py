@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,7 +21,7 @@ _SAMPLED = 256
 
 
 class RowIds(Dataset[dict[str, Any]]):
-    """A dataset whose items know their row. In everything else it is the dataset inside."""
+    """A dataset whose items know their row. What else it has is that of the dataset inside, special methods aside."""
 
     def __init__(self, inside: Any) -> None:
         self.inside = inside
@@ -32,8 +33,7 @@ class RowIds(Dataset[dict[str, Any]]):
         return {**self.inside[row], ROW_COLUMN: int(row)}
 
     def __getattr__(self, name: str) -> Any:
-        # verl's loader would save and restore a dataset that has a state, and copies are made without `inside`.
-        if name in ("inside", "state_dict", "load_state_dict") or name.startswith("__"):
+        if name == "inside" or name.startswith("__"):  # copies and pickles ask before there is anything inside
             raise AttributeError(name)
         return getattr(self.inside, name)
 
@@ -72,26 +72,42 @@ def domain_codes(dataset: Any, column: str, path: str) -> tuple[tuple[str, ...],
 
 
 def fingerprint(dataset: Any) -> str:
-    """Tells datasets apart whose rows differ in number or order: from the number of rows and a sample of them."""
+    """Tells datasets apart whose rows differ in number or order: from the number of rows and a sample of them.
+
+    Nothing is known of the rows of a dataset that is no table.
+    """
     digest = hashlib.sha256(str(len(dataset)).encode())
-    frame = getattr(dataset, "dataframe", None)
-    if frame is not None:
-        for row in np.linspace(0, len(frame) - 1, num=min(_SAMPLED, len(frame)), dtype=np.int64):
-            digest.update(repr(frame[int(row)]).encode())
+    table = _table(dataset)
+    if table is not None and len(table):
+        rows = np.linspace(0, len(table) - 1, num=min(_SAMPLED, len(table)), dtype=np.int64)
+        # As it is stored: a decoded image, for example, does not look the same twice.
+        digest.update(repr(table.with_format("arrow")[rows].to_pylist()).encode())
     return digest.hexdigest()[:32]
+
+
+def _table(dataset: Any) -> datasets.Dataset | None:
+    """The table behind verl's dataset; None for a user's own dataset that has none, or whose rows are not its rows."""
+    table = getattr(dataset, "dataframe", None)
+    return table if isinstance(table, datasets.Dataset) and len(table) == len(dataset) else None
 
 
 def _column(dataset: Any, column: str, path: str) -> Iterator[Any]:
     """The values of a column, in pieces."""
-    frame = getattr(dataset, "dataframe", None)
-    if frame is None:  # a dataset of the user's own
-        first = dataset[0] if len(dataset) else {}
-        _require(column, list(first), path)
-        yield pa.array([dataset[row][column] for row in range(len(dataset))])
+    table = _table(dataset)
+    if table is not None:
+        _require(column, table.column_names, path)
+        for part in table.select_columns([column]).with_format("arrow").iter(_CHUNK):
+            yield part.column(0).combine_chunks()
         return
-    _require(column, frame.column_names, path)
-    for table in frame.select_columns([column]).with_format("arrow").iter(_CHUNK):
-        yield table.column(0).combine_chunks()
+    values: list[str | None] = []
+    for row in range(len(dataset)):
+        item = dataset[row]
+        _require(column, list(item), path)
+        value = item[column]
+        if value is not None and not isinstance(value, str | bool | int | float):
+            raise ConfigError([ConfigIssue(path, f"is the column {column!r}, which has {value!r} in row {row}")])
+        values.append(None if value is None or value != value else str(value))
+    yield pa.array(values, pa.string())
 
 
 def _require(column: str, columns: Sequence[str], path: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from dataflex_events.driver import StepDriver
 from dataflex_events.errors import ConfigIssue
@@ -43,6 +43,14 @@ def draw_issues(config: DictConfig, plan: Plan, absent: Mapping[str, str], no_gr
     if buffer is not None and not _is_upstream(buffer):
         message = f"is {buffer.path}: nothing can be learnt from finished groups, which only verl's own buffer shows"
         issues.append(ConfigIssue(f"{_BUFFER}.path", message))
+    if OmegaConf.select(config, "skip.rollout_tq.enable", default=False):
+        message = "is true: rollouts of earlier runs come back for other prompts, so nothing can be learnt from them"
+        issues.append(ConfigIssue("skip.rollout_tq.enable", message))
+    data = config.data
+    if plan.mixes and data.get("train_max_samples", -1) > 0 and data.shuffle and data.get("seed") is None:
+        logger.warning(
+            "data.train_max_samples without data.seed: every start has other data, and none can be resumed"
+        )
     reward = config.reward.reward_model
     if reward.enable and not reward.enable_resource_pool and driver.group_fields & {"reward", "rm_scores"}:
         message = (
@@ -69,4 +77,4 @@ def _custom_buffer(config: DictConfig) -> DictConfig | None:
 
 
 def _is_upstream(buffer: DictConfig) -> bool:
-    return str(buffer.path).removeprefix("pkg://").startswith("dataflex_verl")
+    return str(buffer.path).removeprefix("pkg://").split(".")[0] == "dataflex_verl"

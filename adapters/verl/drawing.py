@@ -13,7 +13,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from transfer_queue.metadata import KVBatchMeta
 
 from dataflex_events.adapters.verl.checkpoint import checkpoint_folder, restore, save
-from dataflex_events.adapters.verl.dataset import ROW_COLUMN, RowIds, domain_codes
+from dataflex_events.adapters.verl.dataset import ROW_COLUMN, RowIds, domain_codes, fingerprint
 from dataflex_events.adapters.verl.groups import TRAIN, GroupWatch, uid_of
 from dataflex_events.adapters.verl.loader import PlannedLoader, PlanSampler
 from dataflex_events.adapters.verl.rows import read_batch
@@ -64,6 +64,7 @@ class DrawnPrompts(_Trainer):
             found, codes = domain_codes(self.train_dataset, mix.domain_key, f"{mix.path}.domain_key")
             self._table = domain_table(found, codes, mix)
             mix.begin(self._table.names, torch.from_numpy(self._table.shares))
+        self._fingerprint = fingerprint(self.train_dataset)
         if mix is not None or self._driver.knows_rows:
             self._load_by_row()
 
@@ -90,7 +91,7 @@ class DrawnPrompts(_Trainer):
 
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
         driver, table = self._driver, self._table
-        if driver is None or not (driver.draws or driver.knows_rows):
+        if driver is None or not (self._draw is not None or driver.draws or driver.knows_rows):
             return super()._next_train_batch(num_prompts)
         count = self.config.data.train_batch_size if num_prompts is None else num_prompts
         shares = None
@@ -108,7 +109,8 @@ class DrawnPrompts(_Trainer):
         rows = [int(row) for row in batch[ROW_COLUMN]]
         if self._draw is not None and rows != planned:
             raise VerificationError(f"verl drew the rows {rows} of the data, where {planned} were planned")
-        self._rows.update(zip(map(str, batch["uid"]), rows, strict=True))
+        if driver.watches_groups:
+            self._rows.update(zip(map(str, batch["uid"]), rows, strict=True))
         return batch
 
     # ------------------------------------------------------------------ groups_finished: what became of them
@@ -144,11 +146,11 @@ class DrawnPrompts(_Trainer):
     def _save_checkpoint(self) -> None:
         if self._driver is not None:  # before verl marks the checkpoint as complete
             folder = checkpoint_folder(self.config, self.global_steps, latest=True)
-            save(folder, self._plan, self._draw, self.train_dataset, self.global_steps)
+            save(folder, self._plan, self._draw, self._fingerprint, self.global_steps)
         super()._save_checkpoint()
 
     def _load_checkpoint(self) -> None:
         super()._load_checkpoint()
         if self._driver is not None and self.global_steps > 0:
             folder = checkpoint_folder(self.config, self.global_steps)
-            restore(folder, self._plan, self._draw, self.train_dataset)
+            restore(folder, self._plan, self._draw, self._fingerprint, self.global_steps)

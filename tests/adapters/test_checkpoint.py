@@ -21,15 +21,7 @@ NAMES = ("a", "b")
 CODES = np.array([0, 1] * 10)
 SEC: dict[str, Any] = {"mechanism": "mix", "actuator": {"name": "sec"}}
 BAND = {"mechanism": "select", "scorer": {"name": "group_solve_rate"}, "actuator": {"name": "threshold_band"}}
-DATA = ["one", "two"] * 10
-
-
-class Rows(list):  # type: ignore[type-arg]
-    """A dataset: its fingerprint is made of the number of rows and of the rows of `dataframe`."""
-
-    @property
-    def dataframe(self) -> list[Any]:
-        return list(self)
+DATA, OTHER = "fingerprint of the data", "of other data"
 
 
 def begun(*policies: dict[str, Any], names: tuple[str, ...] = NAMES) -> tuple[Plan, PromptDraw | None]:
@@ -56,15 +48,15 @@ def folder(tmp_path: Path) -> Path:
     """A checkpoint of a run with `SEC` after one step."""
     plan, draw = begun(SEC)
     trained(plan, draw)
-    save(tmp_path / "dataflex", plan, draw, Rows(DATA), 1)
+    save(tmp_path / "dataflex", plan, draw, DATA, 1)
     return tmp_path / "dataflex"
 
 
 def restored(
-    folder: Path, *policies: dict[str, Any], data: Any = None, **options: Any
+    folder: Path, *policies: dict[str, Any], data: str = DATA, step: int = 1, **options: Any
 ) -> tuple[Plan, PromptDraw | None]:
     plan, draw = begun(*policies, **options)
-    restore(folder, plan, draw, Rows(DATA if data is None else data))
+    restore(folder, plan, draw, data, step)
     return plan, draw
 
 
@@ -88,15 +80,16 @@ def test_switched_on_over_a_checkpoint_without_us(tmp_path: Path, caplog: pytest
     assert "one without dataflex: all statistics start fresh" in caplog.text
 
 
-def test_switched_off_again(folder: Path, caplog: pytest.LogCaptureFixture):
-    restored(folder, BAND)
+@pytest.mark.parametrize("data", [DATA, OTHER])
+def test_switched_off_again(folder: Path, caplog: pytest.LogCaptureFixture, data: str):
+    restored(folder, BAND, data=data)
     assert "the order of the prompts is verl's own from here" in caplog.text
-    assert "mix 'sec': its state in the checkpoint is not used" in caplog.text
+    assert "mix: its state in the checkpoint is not used" in caplog.text
 
 
 def test_mix_joins_a_run_that_selected_only(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     plan, _ = begun(BAND, {**SEC, "shadow": True})
-    save(tmp_path, plan, None, Rows(DATA), 1)
+    save(tmp_path, plan, None, DATA, 1)
     restored(tmp_path, BAND, SEC)
     assert (
         "the order of the prompts starts fresh, because the checkpoint is of a run that drew as verl does"
@@ -106,26 +99,35 @@ def test_mix_joins_a_run_that_selected_only(tmp_path: Path, caplog: pytest.LogCa
 
 def test_nothing_is_written_where_there_is_nothing_to_remember(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     plan, draw = begun(BAND)
-    save(tmp_path / "dataflex", plan, draw, Rows(DATA), 1)
+    save(tmp_path / "dataflex", plan, draw, DATA, 1)
     assert not (tmp_path / "dataflex").exists()
     restored(tmp_path / "dataflex", BAND)
     assert not caplog.records
 
 
-@pytest.mark.parametrize("data", [DATA[:-1], ["two", "one"] * 10, [*DATA, "three"]])
-def test_other_data_are_refused(folder: Path, data: list[str]):
+def test_other_data_are_refused(folder: Path):
     with pytest.raises(StateError, match=r"is about other data.*delete the folder to start the statistics fresh"):
-        restored(folder, SEC, data=data)
+        restored(folder, SEC, data=OTHER)
+
+
+def test_a_state_of_another_step_is_refused(folder: Path):
+    with pytest.raises(StateError, match=r"is of step 1, the checkpoint of step 4: it was not written with it"):
+        restored(folder, SEC, step=4)
+
+
+def test_a_state_that_an_earlier_run_left_is_removed(folder: Path):
+    save(folder, *begun(BAND), DATA, 1)
+    assert not folder.exists()
 
 
 def test_what_does_not_depend_on_rows_goes_on_with_other_data(tmp_path: Path):
     plan, _ = begun({**SEC, "shadow": True})
     trained(plan, PromptDraw(DomainTable.from_codes(CODES, NAMES), seed=3))
-    save(tmp_path, plan, None, Rows(DATA), 1)
+    save(tmp_path, plan, None, DATA, 1)
     again = make_plan({"policies": [{**SEC, "shadow": True}]})
     assert again.mix is not None
     again.mix.begin(NAMES, torch.tensor([0.5, 0.5]))
-    restore(tmp_path, again, None, Rows(DATA[:4]))
+    restore(tmp_path, again, None, OTHER, 1)
     assert again.mix.stats.count.tolist() == [1, 0]
 
 
@@ -135,7 +137,7 @@ def test_other_domains_start_fresh(folder: Path, caplog: pytest.LogCaptureFixtur
     assert plan.mix.stats.count.tolist() == [0, 0]
     assert draw.drawn.tolist() == [0, 0]
     assert "the order of the prompts starts fresh, because the domains are others" in caplog.text
-    assert "mix 'sec': starts fresh" in caplog.text
+    assert "mix: starts fresh" in caplog.text
 
 
 def test_another_policy_of_the_same_name_starts_fresh(folder: Path, caplog: pytest.LogCaptureFixture):
@@ -193,6 +195,6 @@ class Forgetful:
 def test_a_part_that_cannot_read_its_own_state_is_named(tmp_path: Path):
     plan, _ = begun(BAND)
     plan = Plan(plan.settings, plan.policies, ((None, Forgetful()),))
-    save(tmp_path, plan, None, Rows(DATA), 1)
-    with pytest.raises(StateError, match="handler 0 cannot go on from its state in the checkpoint: it was a Tuesday"):
-        restore(tmp_path, plan, None, Rows(DATA))
+    save(tmp_path, plan, None, DATA, 1)
+    with pytest.raises(StateError, match=r"handler Forgetful cannot go on from its state .*: it was a Tuesday"):
+        restore(tmp_path, plan, None, DATA, 1)

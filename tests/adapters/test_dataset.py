@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-from types import SimpleNamespace
 from typing import Any
 
 import datasets
@@ -46,13 +45,14 @@ class Own:
         return {"domain": self.domains[row]}
 
     def state_dict(self) -> dict[str, Any]:
-        return {"must": "not be seen"}
+        return {"n": len(self.domains)}
 
 
-def table(values: Any, kind: pa.DataType | None = None) -> Any:
+def table(values: Any, kind: pa.DataType | None = None) -> Items:
     """A dataset whose column has this Arrow type."""
-    frame = datasets.Dataset(pa.table({"domain": pa.array(values, kind)}))
-    return SimpleNamespace(dataframe=frame, __len__=lambda: len(values))
+    made = Items()
+    made.dataframe = datasets.Dataset(pa.table({"domain": pa.array(values, kind)}))
+    return made
 
 
 def test_items_know_their_row_and_the_rest_is_the_dataset_inside():
@@ -64,10 +64,9 @@ def test_items_know_their_row_and_the_rest_is_the_dataset_inside():
     assert rows.extra == "mine"
 
 
-def test_verls_loader_must_not_take_it_for_something_with_a_state():
-    rows = RowIds(Own("a"))
-    assert not hasattr(rows, "state_dict")
-    assert not hasattr(rows, "load_state_dict")
+def test_it_has_a_state_where_the_dataset_inside_has_one():
+    assert RowIds(Own("a")).state_dict() == {"n": 1}
+    assert not hasattr(RowIds(Items(domain=["a"])), "state_dict")
 
 
 def test_it_can_be_copied_and_sent_to_workers():
@@ -121,6 +120,41 @@ def test_a_column_of_lists_is_refused():
         ConfigError, match=r"dataflex.domain_key: is the column 'domain', whose values are list<.*not text"
     ):
         domain_codes(Items(domain=[["a"], ["b"]]), "domain", PATH)
+
+
+class Repeated(Items):
+    """Has each row of its table twice."""
+
+    def __len__(self) -> int:
+        return 2 * len(self.dataframe)
+
+    def __getitem__(self, row: int) -> dict[str, Any]:
+        return dict(self.dataframe[row % len(self.dataframe)])
+
+
+def test_a_table_whose_rows_are_not_those_of_the_dataset_is_not_asked():
+    assert domain_codes(Repeated(domain=["a", "b"]), "domain", PATH)[1].tolist() == [0, 1, 0, 1]
+
+
+def test_a_dataset_of_mixed_values():
+    assert domain_codes(Own("a", float("nan"), 3, None), "domain", PATH)[0] == ("a", "3")
+    with pytest.raises(ConfigError, match=r"is the column 'domain', which has \['a'\] in row 1"):
+        domain_codes(Own("a", ["a"]), "domain", PATH)
+
+
+def test_images_look_the_same_in_every_process():
+    """A decoded one is shown with its place in memory."""
+    from PIL import Image
+
+    images = [Image.new("RGB", (4, 4), colour) for colour in ("red", "blue")]
+    prints = set()
+    for _ in range(2):
+        data = Items()
+        columns = datasets.Features({"domain": datasets.Value("string"), "image": datasets.Image()})
+        data.dataframe = datasets.Dataset.from_dict({"domain": ["a", "b"], "image": images}, features=columns)
+        assert data[0]["image"].size == (4, 4), "it is decoded where it is read"
+        prints.add(fingerprint(data))
+    assert len(prints) == 1
 
 
 def test_other_data_have_another_fingerprint():

@@ -54,3 +54,21 @@ def test_a_reward_model_that_answers_too_late():
     late = ["reward.reward_model.enable=True", "reward.reward_model.enable_resource_pool=False"]
     message = refusal("actor_rollout_ref.rollout.n=4", *late)
     assert "dataflex.scorer.name: needs the reward of each group when it is finished" in message
+
+
+def test_rollouts_that_come_back_for_other_prompts():
+    message = refusal("actor_rollout_ref.rollout.n=4", "skip.rollout_tq.enable=True")
+    assert "skip.rollout_tq.enable: is true: rollouts of earlier runs come back for other prompts" in message
+
+
+def test_data_that_differ_at_every_start(caplog: pytest.LogCaptureFixture):
+    plan_for(verl_config(MODE, "data.train_max_samples=100", "data.seed=null"), MIX)
+    assert "data.train_max_samples without data.seed: every start has other data" in caplog.text
+
+
+def test_a_score_that_comes_too_late_is_one_mistake_among_others():
+    late = {**MIX, "scorer": {"name": "token_entropy"}}
+    other = {"mechanism": "select", "scorer": {"name": "rewrad"}, "actuator": {"name": "threshold_band"}}
+    message = refusal(block={"policies": [late, other]})
+    assert "dataflex.policies[0].scorer.name: scores tokens" in message
+    assert "dataflex.policies[1].scorer.name: unknown scorer 'rewrad'" in message

@@ -105,6 +105,25 @@ def test_rows_are_known_by_uid_and_travel_in_a_column():
     assert trainer._rows == dict(zip(["uid0", "uid1", "uid2", "uid3"], rows, strict=True))
 
 
+def test_rows_are_remembered_only_for_those_who_watch_groups():
+    trainer = Trainer({"handlers": ["toys:reads_rows"]}, TWO)
+    trainer.draw()
+    assert ROW_COLUMN in trainer.train_dataset[0]
+    assert trainer._rows == {}
+
+
+def test_where_mixer_and_scorer_are_detached_the_data_decide():
+    failing = {
+        "mechanism": "mix",
+        "actuator": {"name": "toys:Called", "params": {"raises": True}},
+        "on_error": "detach",
+    }
+    trainer = Trainer(failing, TWO)
+    trainer.draw()
+    trainer._driver.bus.close()
+    assert Counter(trainer.draw()) == Counter(a=2, b=2)
+
+
 def test_workers_are_left_out_with_a_warning(caplog: pytest.LogCaptureFixture):
     trainer = Trainer(MIX, TWO, dataloader_num_workers=8)
     assert trainer.train_dataloader.num_workers == 0

@@ -81,7 +81,7 @@ def test_parameters_that_do_not_fit_the_domains_of_the_data():
     assert issue.startswith("dataflex.actuator.params: ")
     (issue,) = refusal(ALL, params={"proportions": {"a": 1, "b": 2}})
     assert "'c'" in issue
-    (issue,) = refusal(ALL, initial={"a": 1, "b": 1, "d": 1})
+    (issue,) = refusal(ALL, initial={"a": 1, "b": 1, "d": 1}, warmup_step=1)
     assert issue.startswith("dataflex.initial: unknown domain 'd'")
 
 

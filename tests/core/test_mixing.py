@@ -84,8 +84,9 @@ def named(batch: Batch, names: Sequence[str], rows: Sequence[int] | None = None)
 
 def block(name: str, scorer: str | None = None, /, **more: Any) -> dict[str, Any]:
     params = more.pop("params", {})
-    named = {} if scorer is None else {"scorer": {"name": scorer}}
-    return {"mechanism": "mix", "actuator": {"name": name, "params": params}, **named, **more}
+    if scorer is not None:
+        more.setdefault("scorer", {"name": scorer})
+    return {"mechanism": "mix", "actuator": {"name": name, "params": params}, **more}
 
 
 REWARDS = [[1, 0], [1, 1]]  # a group of domain a, a group of domain b
@@ -265,6 +266,37 @@ def test_failed_groups_are_told_of_and_have_no_scores():
     assert "dataflex/reward_b" not in metrics, "there is no reward to tell"
 
 
+def test_rows_of_no_domain_are_not_counted():
+    """Without an applied mix verl draws them too."""
+    run = Run(block("sec", shadow=True, unlisted="ignore"), ("a", "b"))
+    run.step = 1
+    run.next_draw(2)
+    batch = named(make_batch(REWARDS, domains=["a", "b"]), ("a", "b"))
+    stray = batch.build(
+        offsets=batch.offsets,
+        uid=batch.uid,
+        session=batch.session,
+        output=torch.zeros(len(batch), dtype=torch.int64),
+        token_fields={name: batch[name] for name in ("rm_scores", "response_mask", "advantages")},
+        row_fields={"domain": torch.tensor([0, 0, -1, -1]), "row_id": batch.uid},
+        domains=("a", "b"),
+    )
+    run.finish(stray)
+    metrics = run.end(stray)
+    assert run.mix.stats.count.tolist() == [2, 0]
+    assert (metrics["dataflex/domain/a/generated"], metrics["dataflex/domain/b/generated"]) == (2.0, 0.0)
+
+
+def test_scores_that_are_missing_are_counted_over_the_whole_step():
+    run = Run(block("static", "reward"), ("a", "b"))
+    run.step = 1
+    run.next_draw(2)
+    missing = named(make_batch([[float("nan"), 1]], domains=["a"]), ("a", "b"))
+    run.finish(missing)
+    run.finish(missing)
+    assert run.end(missing)["dataflex/nonfinite/reward"] == 2.0
+
+
 ODD = ("a/b", "two words", "ümläut 域", "min", "max reward", "sum", "numina", "total")
 
 
@@ -365,14 +397,16 @@ def test_what_has_changed_starts_fresh_and_is_told():
     saved = collect(run.plan.parts())
     other = Run({"policies": [block("sec", name="m", params={"alpha": 0.1})]}, ("a", "b"))
     (told,) = distribute(other.plan.parts(), saved)
-    assert told.startswith("mixer of 'm': starts fresh, because the checkpoint has the state of ")
+    assert told.startswith("mixer: starts fresh, because the checkpoint has the state of ")
     assert "alpha=0.5" in told and "alpha=0.1" in told
     assert other.mix.stats.count.tolist() == [2, 2], "the statistics are still about the same"
     renamed = Run({"policies": [block("sec", name="n")]}, ("a", "b"))
-    told_all = sorted(distribute(renamed.plan.parts(), saved))
-    assert [sentence.split(":")[0] for sentence in told_all] == ["mix 'm'", "mix 'n'", "mixer of 'm'", "mixer of 'n'"]
-    others = Run({"policies": [block("sec", name="m")]}, ("a", "c"))
-    assert any("starts fresh" in sentence for sentence in distribute(others.plan.parts(), saved))
+    assert distribute(renamed.plan.parts(), saved) == [], "a name makes no difference: a run has one mix"
+    another = Run({"policies": [block("sec", "reward", name="m")]}, ("a", "b"))
+    assert len(distribute(another.plan.parts(), saved)) == 2
+    assert another.mix.mixer.state_dict()["q"].tolist() == [0, 0], "what was learnt from other scores is no use"
+    others = Run({"policies": [block("sec", name="m")]}, ("b", "a"))
+    assert len(distribute(others.plan.parts(), saved)) == 2
     assert others.mix.stats.count.tolist() == [0, 0]
 
 
@@ -387,8 +421,18 @@ def test_what_has_changed_starts_fresh_and_is_told():
         (block("sec", "token_prob"), "dataflex.scorer.name: scores tokens; a mixer needs a score per rollout"),
         (block("sec", apply="drop"), "dataflex.apply: is not for `mechanism: mix`, which decides what is drawn"),
         (block("sec", initial=3), "dataflex.initial: should be 'data', 'uniform' or a mapping from domains to numbers"),
+        (block("sec", initial={"a": -1}), "dataflex.initial: should be 'data', 'uniform' or a mapping from domains"),
+        (block("sec", initial={"a": 0}), "dataflex.initial: should give some domain more than 0"),
+        (block("sec", initial="uniform"), "dataflex.initial: holds during the warm-up, and `warmup_step` is 0"),
+        (block("sec", unlisted="keep"), "dataflex.unlisted: is 'keep', and without `domains` all domains are kept"),
+        (block("sec", domains=[]), "dataflex.domains: should not be empty, not []"),
+        (block("sec", domains=["a", "a"]), "dataflex.domains: should name each domain once; 'a' is there more often"),
         (
-            block("sec", domains=["a", "b"], initial={"a": 1, "c": 1}),
+            block("sec", "advantage_magnitude", scorer={"name": "advantage_magnitude", "params": {"agg": "max"}}),
+            "dataflex.scorer.params.agg: is for tokens",
+        ),
+        (
+            block("sec", domains=["a", "b"], initial={"a": 1, "c": 1}, warmup_step=1),
             "dataflex.initial: unknown domain 'c' (known: a, b); no proportion for 'b'",
         ),
         (
@@ -420,6 +464,14 @@ def test_the_magnitude_of_advantages_means_that_of_groups_here():
     plan = make_plan(block("sec", "advantage_magnitude"))
     assert plan.mix is not None
     assert plan.mix.key.name == "group_advantage"
+
+
+def test_all_domains_can_be_named_where_unlisted_ones_are_kept():
+    shares = {"proportions": {"a": 1, "b": 3}}
+    plan = make_plan(block("static", domains=["a"], unlisted="keep", params=shares))
+    assert plan.mix is not None
+    plan.mix.begin(("a", "b"), torch.tensor([0.5, 0.5]))
+    assert plan.mix.mixer.mix(plan.mix.stats).tolist() == [0.25, 0.75]
 
 
 def test_a_window_of_the_policy_is_that_of_the_mixer():

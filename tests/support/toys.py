@@ -17,6 +17,7 @@ from dataflex_events import (
     Mixer,
     Observer,
     Reweighter,
+    RolloutDone,
     RunStart,
     Scorer,
     Selector,
@@ -194,6 +195,11 @@ def watch(event: StepEnd) -> None:
 
 @on(BufferSample)
 def watch_draws(event: BufferSample) -> None:
+    pass
+
+
+@on(RolloutDone, fields=["row_id"])
+def reads_rows(event: RolloutDone) -> None:
     pass
 
 
