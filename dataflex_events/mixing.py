@@ -14,8 +14,8 @@ from dataflex_events.bus import Attachment, EventBus
 from dataflex_events.components import Mixer, Scorer
 from dataflex_events.context import ScorerKey
 from dataflex_events.draw import normalized
-from dataflex_events.errors import nearest
 from dataflex_events.events import AdvantageComputed, BufferSample, GroupsFinished, ScoreReady, StepEnd, StepId
+from dataflex_events.shares import shares_of
 from dataflex_events.stats import DomainStats
 
 Unlisted = Literal["keep", "ignore"]
@@ -195,10 +195,4 @@ def initial_proportions(initial: Initial, names: Sequence[str], shares: Tensor) 
     if initial == "uniform":
         return torch.full((len(names),), 1 / len(names), dtype=torch.float64)
     assert isinstance(initial, dict)
-    known = frozenset(names)
-    unknown = [f"{name!r}{nearest(name, names)}" for name in initial if name not in known]
-    missing = [repr(name) for name in names if name not in initial]
-    if unknown or missing:
-        wrong = [f"unknown domain {name}" for name in unknown] + [f"no proportion for {name}" for name in missing]
-        raise ValueError("; ".join(wrong))
-    return normalized(torch.tensor([initial[name] for name in names], dtype=torch.float64), len(names), "initial")
+    return shares_of(initial, names)

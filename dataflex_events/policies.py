@@ -90,9 +90,7 @@ def _mix(config: PolicyConfig, path: str, issues: list[ConfigIssue]) -> MixPolic
     name = registry.find("scorer", named.name).name
     if name == "advantage_magnitude":  # what is meant by it before advantages are there
         if named.params.get("agg", "mean") != "mean":
-            message = (
-                "is for tokens; with a mixer 'advantage_magnitude' stands for 'group_advantage', one per rollout"
-            )
+            message = "is for tokens; with a mixer 'advantage_magnitude' stands for 'group_advantage', one per rollout"
             issues.append(ConfigIssue(f"{path}.scorer.params.agg", message))
         name = "group_advantage"
         scorer = registry.find("scorer", name).component()
