@@ -8,9 +8,7 @@ import torch
 from mixbus import REWARDS, Run, block, named, step
 from toys import Called
 
-from dataflex_events import (
-    HandlerError,
-)
+from dataflex_events import BufferSample, EventBus, HandlerError, HandlerOutputError, RunFacts, StepDriver, StepId
 from dataflex_events.pools import DomainTable
 from dataflex_events.testing import make_batch
 
@@ -85,3 +83,23 @@ def test_a_mixer_that_is_detached_leaves_the_draw_to_the_data():
     run = Run({**block("toys:Called", params={"raises": True}), "on_error": "detach"}, ("a", "b"))
     run.step = 1
     assert run.next_draw(4)[1] is None
+
+
+def test_a_driver_in_shadow_decides_nothing_whoever_proposes():
+    bus = EventBus()
+    bus.subscribe(BufferSample, lambda event: event.context.mix(torch.tensor([1.0, 3.0])), name="somebody")
+    drawn = [
+        StepDriver(bus, RunFacts(), shadow=shadow).buffer_sample(StepId(1), 4, ("a", "b"), torch.tensor([2, 2]))
+        for shadow in (False, True)
+    ]
+    assert drawn[0] is not None
+    assert drawn[0].tolist() == [0.25, 0.75]
+    assert drawn[1] is None
+
+
+def test_two_who_propose_are_named():
+    bus = EventBus()
+    for name in ("one", "other"):
+        bus.subscribe(BufferSample, lambda event: event.context.mix(torch.tensor([1.0])), name=name)
+    with pytest.raises(HandlerOutputError, match="'one' and 'other' both propose proportions"):
+        StepDriver(bus, RunFacts()).buffer_sample(StepId(1), 4, ("a",), torch.tensor([2]))

@@ -7,12 +7,7 @@ import torch
 from mixbus import REWARDS, Run, block, named, step
 from toys import RowNumber
 
-from dataflex_events import (
-    Batch,
-    Groups,
-    GroupsFinished,
-    StepId,
-)
+from dataflex_events import Batch, Groups, GroupsFinished, StepId
 from dataflex_events.testing import Recorder, make_batch
 
 

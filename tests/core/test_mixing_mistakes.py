@@ -8,9 +8,7 @@ import pytest
 import torch
 from mixbus import block
 
-from dataflex_events import (
-    ConfigError,
-)
+from dataflex_events import ConfigError
 from dataflex_events.plan import make_plan
 
 

@@ -10,13 +10,7 @@ import torch
 from mixlearner import Learner
 from torch import Tensor
 
-from dataflex_events import (
-    Batch,
-    Groups,
-    RunFacts,
-    StepDriver,
-    StepId,
-)
+from dataflex_events import Batch, Groups, RunFacts, StepDriver, StepId
 from dataflex_events.plan import Plan, make_plan
 from dataflex_events.pools import DomainTable
 from dataflex_events.prompts import PromptDraw
