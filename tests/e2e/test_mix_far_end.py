@@ -8,11 +8,10 @@ from collections import Counter
 import pytest
 from labrun import Run
 from mixprobe import prompts
-from mixrun import MIX, NAMES, ROLLOUT, run_mix, worst_prefix, worst_window
+from mixrun import MIX, NAMES, PROMPTS, ROLLOUT, ROLLOUTS, run_mix, worst_prefix, worst_window
 
 pytestmark = pytest.mark.e2e
 
-ROLLOUTS = 4
 CUT, STEPS = 4, 5
 
 
@@ -29,15 +28,15 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_a_whole_batch_follows_the_proportions(straight: Run):
     got = prompts(straight.folder)
-    assert len(got) == 8 * 8
-    assert {prompt.rollouts for prompt in got} == {8}
+    assert len(got) == 8 * PROMPTS
+    assert {prompt.rollouts for prompt in got} == {ROLLOUTS}
     assert worst_prefix(got) < 1
     assert worst_window(got) < 2
 
 
 def test_so_do_single_prompts_and_those_of_refills(single: Run):
     got = [prompt for prompt in prompts(single.folder) if prompt.step < CUT]
-    assert len(got) > (CUT - 1) * 8, "nothing was refilled"
+    assert len(got) > (CUT - 1) * PROMPTS, "nothing was refilled"
     assert worst_prefix(got) < 1
     assert worst_window(got) < 2
 
@@ -61,7 +60,7 @@ def test_what_the_filter_throws_away_is_counted_and_once(single: Run):
     assert fates["filtered"] == evicted
     assert fates.total() == len(prompts(single.folder))
     trained = sum(metrics[f"dataflex/domain/{name}/kept"] for metrics in single.metrics for name in NAMES)
-    assert trained == STEPS * 8 * ROLLOUTS < sent.total()
+    assert trained == STEPS * PROMPTS * ROLLOUTS < sent.total()
 
 
 def test_what_a_selector_drops_is_counted(straight: Run):
@@ -70,5 +69,7 @@ def test_what_a_selector_drops_is_counted(straight: Run):
         name: sum(metrics[f"dataflex/domain/{name}/generated"] for metrics in straight.metrics) for name in NAMES
     }
     trained = {name: sum(metrics[f"dataflex/domain/{name}/kept"] for metrics in straight.metrics) for name in NAMES}
-    assert counted == {name: 8.0 * sent[name] for name in NAMES}
-    assert sum(trained.values()) == sum(metrics["dataflex/rows"] for metrics in straight.metrics) < 8 * 64
+    assert counted == {name: float(ROLLOUTS * sent[name]) for name in NAMES}
+    assert (
+        sum(trained.values()) == sum(metrics["dataflex/rows"] for metrics in straight.metrics) < 8 * PROMPTS * ROLLOUTS
+    )

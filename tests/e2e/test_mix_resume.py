@@ -9,7 +9,7 @@ import pytest
 import torch
 from labrun import Run
 from mixprobe import prompts
-from mixrun import NAMES, SAVED, STEPS
+from mixrun import NAMES, PROMPTS, ROLLOUTS, SAVED, STEPS
 
 from dataflex_events.state import read_state
 
@@ -61,7 +61,7 @@ def test_statistics_and_draw_are_the_same_to_the_last_bit(straight: Run, killed:
     one, other = (read_state(folder / "checkpoints" / f"global_step_{STEPS}" / "dataflex") for folder in folders)
     assert_same(one, other)
     (stats,) = [part["state"]["stats"] for part in one["parts"].values() if "stats" in part["state"]]
-    assert stats["count"].sum() == STEPS * 64
+    assert stats["count"].sum() == STEPS * PROMPTS * ROLLOUTS
 
 
 def test_validation_reports_every_domain(straight: Run):
@@ -75,7 +75,7 @@ def test_tensorboard_has_the_steps(straight: Run):
 
 def test_no_process_listens_beyond_this_machine(straight_and_heard: Any, killed_and_heard: Any):
     for _, found in (straight_and_heard, killed_and_heard):
-        assert len(found) > 10, "Ray, TransferQueue and torch all listen"
+        assert len(found) > 6, "Ray, TransferQueue and torch all listen"
         assert {ip for ip, _ in found} <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}, sorted(found)
 
 

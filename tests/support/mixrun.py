@@ -12,11 +12,12 @@ import psutil
 from labrun import Run, run_verl
 from mixprobe import Prompt
 
-NAMES = ["sort", "reverse", "add", "range"]
+NAMES = ["range", "reverse", "sort", "add"]
 # The proportions of step 1, 2, 3, 4, 1, ...
 TURNS = [[0.7, 0.1, 0.1, 0.1], [0.1, 0.2, 0.3, 0.4], [0.5, 0.0, 0.5, 0.0], [0.05, 0.05, 0.3, 0.6]]
 
 STEPS, SAVED = 8, 4
+PROMPTS, ROLLOUTS = 8, 4
 
 MIX = {
     "mechanism": "mix",
@@ -29,8 +30,8 @@ BAND = {"mechanism": "select", "scorer": {"name": "group_solve_rate"}, "actuator
 ROLLOUT, ACTOR = "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
 # Everything that the lab supports, so that a comparison to the last bit is worth something.
 EVERYTHING = [
-    # two mini-batches, several micro-batches, sums over two ranks
-    "data.train_batch_size=8",
+    # two mini-batches, several micro-batches
+    f"data.train_batch_size={PROMPTS}",
     f"{ACTOR}.ppo_mini_batch_size=4",
     f"{ACTOR}.ppo_max_token_len_per_gpu=256",
     f"{ACTOR}.optim.lr=5e-5",
@@ -39,8 +40,7 @@ EVERYTHING = [
     # log-probs of the rollout server in the loss
     f"{ROLLOUT}.calculate_log_probs=True",
     "algorithm.rollout_correction.rollout_is=token",
-    # validation, before and between
-    "trainer.val_before_train=True",
+    # validation
     f"trainer.test_freq={SAVED}",
     "trainer.logger=[console,file,tensorboard]",
 ]
@@ -102,8 +102,8 @@ def run_and_listen(folder: Path, checkpoints: Path, *, kill: int = 0) -> tuple[R
             f"trainer.default_local_dir={checkpoints}",
             f"trainer.save_freq={SAVED}",
             "trainer.resume_mode=auto",
+            f"{ROLLOUT}.n={ROLLOUTS}",
             steps=STEPS,
-            ranks=2,
             environment={"TENSORBOARD_DIR": str(tensorboard)},
         )
     finally:
