@@ -48,9 +48,7 @@ def draw_issues(config: DictConfig, plan: Plan, absent: Mapping[str, str], no_gr
         issues.append(ConfigIssue("skip.rollout_tq.enable", message))
     data = config.data
     if plan.mixes and data.get("train_max_samples", -1) > 0 and data.shuffle and data.get("seed") is None:
-        logger.warning(
-            "data.train_max_samples without data.seed: every start has other data, and none can be resumed"
-        )
+        logger.warning("data.train_max_samples without data.seed: every start has other data, and none can be resumed")
     reward = config.reward.reward_model
     if reward.enable and not reward.enable_resource_pool and driver.group_fields & {"reward", "rm_scores"}:
         message = (

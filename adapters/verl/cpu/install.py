@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import importlib
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from dataflex_events.adapters.verl.cpu.environment import set_environment
@@ -103,7 +103,17 @@ def _register_replica(module: ModuleType) -> None:
 
 def _register_agent_loop(module: ModuleType) -> None:
     # By name: the class derives from one of this module's, so it can only be imported later.
-    module._agent_loop_registry[AGENT_NAME] = {"_target_": f"{_HERE}.agent_loop.RepeatableSingleTurn"}
+    target = f"{_HERE}.agent_loop.RepeatableSingleTurn"
+    module._agent_loop_registry[AGENT_NAME] = {"_target_": target}
+    instantiate = module.hydra.utils.instantiate
+
+    def directly(config: Any, **arguments: Any) -> Any:
+        """Hydra looks into all arguments, for every rollout: a fifth of what the agent loop does in the lab."""
+        if config.get("_target_") != target:
+            return instantiate(config=config, **arguments)
+        return importlib.import_module(f"{_HERE}.agent_loop").RepeatableSingleTurn(**arguments)
+
+    module.hydra = SimpleNamespace(utils=SimpleNamespace(instantiate=directly))
 
 
 def _order_replay_buffer(module: ModuleType) -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-POLL_SECONDS = 0.05
-"""verl looks every 2 s, longer than all rollouts of a lab step take."""
+POLL_SECONDS = 0.2
+"""verl looks every 2 s, longer than all rollouts of a lab step take. Every look takes time from the rollouts."""
 
 
 def order_replay_buffer(module: ModuleType) -> None:
