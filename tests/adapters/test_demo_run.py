@@ -33,7 +33,9 @@ def test_what_ends_the_demo_ends_verl(number: signal.Signals, tmp_path: Path) ->
         f'#!/bin/sh\necho $$ > "{tmp_path}/pid.new"\nmv "{tmp_path}/pid.new" "{tmp_path}/pid"\nexec sleep 60\n'
     )
     waits.chmod(0o755)
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], stderr=subprocess.DEVNULL)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(tmp_path)], stderr=subprocess.DEVNULL, preexec_fn=heed_interrupts
+    )
     try:
         child = wait_for(tmp_path / "pid")
         parent.send_signal(number)
@@ -42,6 +44,11 @@ def test_what_ends_the_demo_ends_verl(number: signal.Signals, tmp_path: Path) ->
         assert not psutil.pid_exists(child)
     finally:
         parent.kill()
+
+
+def heed_interrupts() -> None:
+    """What a shell starts in the background ignores SIGINT, and so does everything below it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def wait_for(file: Path) -> int:
