@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from mixbus import REWARDS, Run, block, named, step
@@ -142,6 +144,19 @@ def test_names_survive_into_metrics():
     metrics = run.end(batch)
     assert {f"dataflex/prop_{name}" for name in ODD} <= metrics.keys()
     assert [metrics[f"dataflex/domain/{name}/generated"] for name in ODD] == [2.0] * 8
+
+
+def test_names_survive_into_tensorboard(tmp_path: Path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from torch.utils.tensorboard import SummaryWriter
+
+    tags = [f"dataflex/prop_{name}" for name in ODD]
+    with SummaryWriter(str(tmp_path)) as writer:  # as verl's backend does
+        for tag in tags:
+            writer.add_scalar(tag, 0.5, 1)
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    assert sorted(events.Tags()["scalars"]) == sorted(tags)
 
 
 def test_ten_thousand_domains_do_not_flood_the_log():
