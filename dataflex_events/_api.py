@@ -3,8 +3,8 @@
 from dataflex_events.batch import Batch
 from dataflex_events.bus import Attachment, EventBus, Subscription
 from dataflex_events.components import Mixer, Observer, Reweighter, Scorer, Selector
-from dataflex_events.context import BatchContext, ScoreContext, ScorerKey, UpdateContext
-from dataflex_events.draw import DrawContext
+from dataflex_events.context import BatchContext, GroupContext, ScoreContext, ScorerKey, UpdateContext
+from dataflex_events.draw import DrawContext, DrawDecision
 from dataflex_events.driver import StepDriver, StepResult
 from dataflex_events.errors import (
     ConfigError,
@@ -29,8 +29,11 @@ from dataflex_events.events import (
     StepEnd,
     StepId,
 )
+from dataflex_events.gate import ChanceGate, Gate
 from dataflex_events.marks import on
 from dataflex_events.plan import Plan, make_plan
+from dataflex_events.pools import DomainTable, RowSource
+from dataflex_events.prompt_stats import PromptHistory, PromptStats, StepGroups
 from dataflex_events.registry import register
 from dataflex_events.run import RunFacts
 from dataflex_events.stats import DomainStats
@@ -41,15 +44,20 @@ __all__ = [
     "Batch",
     "BatchContext",
     "BufferSample",
+    "ChanceGate",
     "ConfigError",
     "ConfigIssue",
     "ContractError",
     "DataflexError",
     "DomainStats",
+    "DomainTable",
     "DrawContext",
+    "DrawDecision",
     "Event",
     "EventBus",
     "FieldError",
+    "Gate",
+    "GroupContext",
     "Groups",
     "GroupsFinished",
     "HandlerError",
@@ -57,8 +65,11 @@ __all__ = [
     "Mixer",
     "Observer",
     "Plan",
+    "PromptHistory",
+    "PromptStats",
     "Reweighter",
     "RolloutDone",
+    "RowSource",
     "RunEnd",
     "RunFacts",
     "RunStart",
@@ -69,6 +80,7 @@ __all__ = [
     "Selector",
     "StepDriver",
     "StepEnd",
+    "StepGroups",
     "StepId",
     "StepResult",
     "Subscription",

@@ -84,7 +84,7 @@ class Scorer(Handler):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        _check_signature(cls, "score", "batch")
+        check_signature(cls, "score", "batch")
 
     @abstractmethod
     def score(self, batch: Batch) -> Tensor:
@@ -106,7 +106,7 @@ class Reweighter(Handler):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        _check_signature(cls, "weigh", "scores, batch")
+        check_signature(cls, "weigh", "scores, batch")
 
     @abstractmethod
     def weigh(self, scores: Tensor, batch: Batch) -> Tensor:
@@ -141,7 +141,7 @@ class Selector(Handler):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        _check_signature(cls, "select", "scores, batch")
+        check_signature(cls, "select", "scores, batch")
 
     @abstractmethod
     def select(self, scores: Tensor, batch: Batch) -> Tensor:
@@ -192,7 +192,7 @@ class Mixer(Handler):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        _check_signature(cls, "mix", "stats")
+        check_signature(cls, "mix", "stats")
 
     @abstractmethod
     def mix(self, stats: DomainStats) -> Tensor:
@@ -210,7 +210,7 @@ class Observer(Handler):
     """Watches: its methods are marked with `@on`. It logs, records or checks, and never proposes anything."""
 
 
-def _check_signature(component: type, method: str, arguments: str) -> None:
+def check_signature(component: type, method: str, arguments: str) -> None:
     """Refuse a method that cannot be called as it will be, when its class is made and not in the middle of a run."""
     try:
         inspect.signature(getattr(component, method)).bind(None, *arguments.split(", "))

@@ -6,13 +6,14 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
 from dataflex_events.bus import OnError
 from dataflex_events.context import Baseline, Normalize
 from dataflex_events.mixing import Initial, Unlisted
+from dataflex_events.refill import OnExhausted
 
-Mechanism = Literal["select", "reweight", "mix"]
+Mechanism = Literal["select", "reweight", "mix", "gate"]
 HowToApply = Literal["drop", "weight", "mask"]
 
 ROOT = "dataflex"
@@ -27,6 +28,19 @@ class ComponentConfig(_Strict):
 
     name: str
     params: dict[str, Any] = {}
+
+
+class RefillConfig(_Strict):
+    """How groups that a selection drops are replaced: see `dataflex_events.refill.Refill`."""
+
+    eager: bool = True
+    max_generated_factor: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 10.0
+    on_exhausted: OnExhausted = "raise"
+
+
+def _refill(value: Any) -> Any:
+    """`true` stands for the defaults, `false` for nothing."""
+    return ({} if value else None) if isinstance(value, bool) else value
 
 
 def _initial(value: Any) -> Any:
@@ -54,8 +68,8 @@ class PolicyConfig(_Strict):
     """One scorer and one actuator.
 
     Attributes:
-        mechanism: "select", "reweight" or "mix".
-        scorer: What is measured. A mixer has one of its own.
+        mechanism: "select", "reweight", "mix" or "gate".
+        scorer: What is measured. A mixer has one of its own, a gate needs none.
         actuator: What is done about it.
         name: Names the policy in logs; by default the actuator's name.
         apply: How a selection is applied. "drop" takes the rows out of the batch before any compute, "weight" gives
@@ -68,13 +82,16 @@ class PolicyConfig(_Strict):
         warmup_step: Steps at the beginning of the run that the policy leaves alone.
         update_step: From then on it acts in one step of so many.
         shadow: Compute and log what the policy would do, apply nothing.
-        refill: Replace groups that are dropped by fresh ones.
+        refill: Replace groups that are dropped by fresh ones until the batch is full: true, or how.
         domains: The domains that a mix policy draws from; by default all that the data has.
         domain_key: The dataset column that holds the domain.
         unlisted: With `domains`, what happens to rows of others: they are domains too ("keep"), or are never drawn
             ("ignore"). By default such a row is an error.
         initial: Proportions during `warmup_step`: the shares of the data ("data"), equal ones ("uniform"), or by name.
         window: The mixer's `window`, as DataFlex-RL's files give it.
+        signal: What tells a gate how a rollout went: "reward", or the name of another value that the reward function
+            returns.
+        success_threshold: A rollout with a signal above it succeeded.
     """
 
     mechanism: Mechanism
@@ -87,12 +104,14 @@ class PolicyConfig(_Strict):
     warmup_step: Annotated[int, Field(ge=0)] = 0
     update_step: Annotated[int, Field(ge=1)] = 1
     shadow: bool = False
-    refill: bool | dict[str, Any] = False
+    refill: Annotated[RefillConfig | None, BeforeValidator(_refill)] = None
     domains: Annotated[list[str], Field(min_length=1), AfterValidator(_unique)] | None = None
     domain_key: str = "domain"
     unlisted: Unlisted | None = None
     initial: Annotated[Initial, PlainValidator(_initial)] = "data"
     window: Annotated[int, Field(ge=1)] | None = None
+    signal: Annotated[str, Field(min_length=1)] = "reward"
+    success_threshold: Annotated[float, Field(allow_inf_nan=False)] = 0.5
 
 
 # `shadow` at the top of a block is that of the whole run.

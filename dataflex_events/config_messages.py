@@ -8,7 +8,15 @@ from typing import Any
 import pydantic
 from pydantic import BaseModel
 
-from dataflex_events.config import ROOT, SHORT_FORM, ComponentConfig, HandlerConfig, PolicyConfig, Settings
+from dataflex_events.config import (
+    ROOT,
+    SHORT_FORM,
+    ComponentConfig,
+    HandlerConfig,
+    PolicyConfig,
+    RefillConfig,
+    Settings,
+)
 from dataflex_events.errors import ConfigIssue, nearest
 
 # pydantic speaks Python, the reader has written YAML.
@@ -68,6 +76,8 @@ def _known_keys(location: list[Any]) -> list[str]:
             model = HandlerConfig
         elif part in ("scorer", "actuator"):
             model = ComponentConfig
+        elif part == "refill":
+            model = RefillConfig
     return list(model.model_fields)
 
 

@@ -94,9 +94,17 @@ class Context:
             del self._metric_by[name]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupProposal:
+    """Rows `(N,)` of the groups that one handler wants to keep, and the scores `(N,)` by which, if it has any."""
+
+    mask: Tensor
+    scores: Tensor | None = None
+
+
 @dataclass(slots=True, eq=False)
 class ScoreContext(Context):
-    """What handlers may write at `GroupsFinished`: scores.
+    """What handlers may write at every event with a batch: scores.
 
     Attributes:
         batch: The batch that was scored.
@@ -105,6 +113,44 @@ class ScoreContext(Context):
 
     batch: Batch
     scores: dict[ScorerKey, Tensor] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class GroupContext(ScoreContext):
+    """What handlers may write at `GroupsFinished`: scores and, in a run with `refill`, which groups to keep.
+
+    Attributes:
+        refills: True if groups that are not kept are replaced by fresh ones.
+        keeps: Proposals by handler.
+    """
+
+    refills: bool = False
+    keeps: dict[str, GroupProposal] = field(default_factory=dict)
+
+    def keep(self, mask: Tensor, *, scores: Tensor | None = None, by: str | None = None) -> None:
+        """Propose which groups to keep; a group is kept if all handlers keep all of its rows.
+
+        Args:
+            mask: `(N,)` bool.
+            scores: `(N,)`, why; shown if the run cannot find enough groups.
+            by: Whose proposal it is; by default the handler that is running.
+
+        Raises:
+            HandlerOutputError: Wrong shape or type, or the run has no policy with `refill`.
+        """
+        name = by or current_handler()
+        if not self.refills:
+            raise HandlerOutputError(f"{name!r} proposed groups to keep, but no policy of this run has `refill`")
+        if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != (len(self.batch),):
+            raise HandlerOutputError(
+                f"{name!r} proposed to keep {_describe(mask)}, expected a bool tensor of shape ({len(self.batch)},)"
+            )
+        self.keeps[name] = GroupProposal(mask, scores)
+
+    def discard(self, by: str) -> None:
+        """Forget what a handler proposed, and the scalars that it wrote with `metric`."""
+        Context.discard(self, by)
+        self.keeps.pop(by, None)
 
 
 @dataclass(slots=True, eq=False)

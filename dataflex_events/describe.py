@@ -9,6 +9,7 @@ from dataflex_events.components import Handler, Selector
 from dataflex_events.driver import StepDriver
 from dataflex_events.events import AdvantageComputed, BufferSample, GroupsFinished, RolloutDone, event_name
 from dataflex_events.fields import first_moment
+from dataflex_events.gating import GatePolicy
 from dataflex_events.marks import marked, name_of
 from dataflex_events.mixing import MixPolicy
 from dataflex_events.parameters import parameters
@@ -36,6 +37,8 @@ def describe(plan: Plan, run: RunFacts | None = None, channel: str = "rollout_is
     blocks = [_policy(policy, plan, run, channel) for policy in plan.policies]
     if plan.mix is not None:
         blocks.append(_mix(plan.mix))
+    if plan.gate is not None:
+        blocks.append(_gate(plan.gate))
     if plan.observers:
         blocks.append(_handlers(plan, run))
     blocks.append(_run(plan, run))
@@ -53,6 +56,8 @@ def _policy(policy: Policy, plan: Plan, run: RunFacts | None, channel: str) -> l
         f"  {'keep ' if selects else 'weigh'}    {decision}{_from(policy.actuator.fields)}",
         f"  effect   at {event_name(policy.acts_at)}, {_effect(policy, plan, run, channel)}",
     ]
+    if policy.refill is not None and policy in plan.applied:
+        lines.append(f"  refill   at {event_name(GroupsFinished)}, dropped groups are replaced: {policy.refill}")
     when = _when(policy)
     if when:
         lines.append(f"  when     {when}")
@@ -82,6 +87,25 @@ def _mix(mix: MixPolicy) -> list[str]:
         lines.append(f"  when     decided anew in one step of {mix.update_step}")
     if mix.shadow:
         lines.append("  shadow   all of it is computed and logged, prompts are drawn as without it")
+    return lines
+
+
+def _gate(policy: GatePolicy) -> list[str]:
+    gate = policy.gate
+    share = f"{gate.explore_share:.0%} of them, each in turn, whatever it prefers" if gate.explore_share else ""
+    effect = f"at {event_name(BufferSample)}, it chooses within each domain which prompts are generated next"
+    lines = [
+        f"policy {policy.name!r} (gate)",
+        f"  counts   outcomes of every group that is generated, by prompt: {policy.reads} above "
+        f"{policy.success_threshold:g} is a success",
+        f"  gate     {_call(_registered_name(gate), gate)}",
+        f"  effect   {effect}{share and ', '}{share}",
+    ]
+    when = _when(policy)
+    if when:
+        lines.append(f"  when     {when}")
+    if policy.shadow:
+        lines.append("  shadow   what it would draw is computed and logged, prompts are drawn as without it")
     return lines
 
 
@@ -116,7 +140,7 @@ def _baseline(policy: Policy, plan: Plan, run: RunFacts | None) -> str:
     return f"; group baselines are those of {'the kept' if over == 'subset' else 'all'} rows"
 
 
-def _when(policy: Policy) -> str:
+def _when(policy: Policy | GatePolicy) -> str:
     parts = []
     if policy.warmup_step:
         parts.append(f"after the first {policy.warmup_step} steps")

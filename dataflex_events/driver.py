@@ -19,12 +19,12 @@ from dataflex_events.context import (
     Baseline,
     BatchContext,
     Context,
-    ScoreContext,
+    GroupContext,
     ScorerKey,
     UpdateContext,
     carry_scores,
 )
-from dataflex_events.draw import DrawContext
+from dataflex_events.draw import DrawContext, DrawDecision
 from dataflex_events.events import (
     AdvantageComputed,
     BufferSample,
@@ -37,6 +37,7 @@ from dataflex_events.events import (
     StepId,
 )
 from dataflex_events.metrics import keep_metrics, loggable, reward_metrics, token_metrics, weight_metrics
+from dataflex_events.refill import Account, resolve_groups
 from dataflex_events.resolve import KeepDecision, UpdateDecision, resolve_keep, resolve_update
 from dataflex_events.run import RunFacts
 
@@ -69,13 +70,27 @@ class StepDriver:
         baseline: Over which rows of a group the trainer computes the baseline of a selection: those that are kept
             ("subset"), all ("full"), or as it comes: what was dropped before is not there, the rest is (None).
         shadow: Resolve and log what the handlers propose, and decide nothing.
+        refills: Groups that handlers drop when they are finished are replaced by fresh ones.
+
+    Attributes:
+        account: Why groups were dropped when they were finished, since the last step's end.
     """
 
-    def __init__(self, bus: EventBus, run: RunFacts, *, baseline: Baseline | None = None, shadow: bool = False) -> None:
+    def __init__(
+        self,
+        bus: EventBus,
+        run: RunFacts,
+        *,
+        baseline: Baseline | None = None,
+        shadow: bool = False,
+        refills: bool = False,
+    ) -> None:
         self.bus = bus
         self.run = run
         self._baseline = baseline
         self._shadow = shadow
+        self._refills = refills
+        self.account = Account()
         self._shown: Tensor | None = None  # rows that a selection would have left, where it only shows what it would do
         self._begin: float | None = None
         self._rollout: BatchContext | None = None
@@ -127,32 +142,36 @@ class StepDriver:
 
     def buffer_sample(
         self, step: StepId, count: int, domains: Sequence[str] = (), pool_sizes: Tensor | None = None
-    ) -> Tensor | None:
-        """Publish `BufferSample` and resolve by which proportions to draw.
+    ) -> DrawDecision:
+        """Publish `BufferSample` and resolve how to draw.
 
         Args:
             step: The step.
             count: How many prompts are to be drawn.
             domains: Names of the D domains.
             pool_sizes: `(D,)` int64 rows of each.
-
-        Returns:
-            `(D,)` float64 with sum 1, or None if nobody asked for any.
         """
         with self.timed():
             context = DrawContext(tuple(domains))
             sizes = torch.zeros(len(domains), dtype=torch.int64) if pool_sizes is None else pool_sizes
             self._before.append(context)
             self.bus.publish(BufferSample(step=step, count=count, pool_sizes=sizes, context=context))
-            proportions = context.resolve()
-            return None if self._shadow else proportions
+            return context.resolve(shadow=self._shadow)
 
-    def groups_finished(self, step: StepId, batch: Batch, groups: Groups) -> None:
-        """Publish `GroupsFinished`."""
+    def groups_finished(self, step: StepId, batch: Batch, groups: Groups) -> Tensor | None:
+        """Publish `GroupsFinished` and resolve which groups stay.
+
+        Returns:
+            `(G,)` bool, or None if nobody proposed anything.
+        """
         with self.timed():
-            context = ScoreContext(batch)
+            context = GroupContext(batch, refills=self._refills)
             self._before.append(context)
             self.bus.publish(GroupsFinished(step=step, batch=batch, groups=groups, context=context))
+            kept = resolve_groups(context, groups)
+            if kept is not None:
+                self.account.add(context, kept)
+            return None if self._shadow else kept
 
     def rollout_done(self, step: StepId, batch: Batch) -> KeepDecision:
         """Publish `RolloutDone` and resolve which rows stay."""
@@ -237,6 +256,7 @@ class StepDriver:
     def _reset(self) -> None:
         self._rollout = self._update = self._weights = self._shown = None
         self._before = []
+        self.account = Account()
         self._seconds = 0.0
 
     @contextmanager

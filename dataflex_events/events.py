@@ -15,7 +15,7 @@ from torch import Tensor
 from typing_extensions import Self
 
 from dataflex_events.batch import Batch
-from dataflex_events.context import BatchContext, ScoreContext, ScorerKey, UpdateContext
+from dataflex_events.context import BatchContext, GroupContext, ScorerKey, UpdateContext
 from dataflex_events.draw import DrawContext
 from dataflex_events.run import RunFacts
 
@@ -64,7 +64,7 @@ class RunEnd(Event):
 class BufferSample(Event):
     """Prompts are about to be drawn from the data, to be generated. Validation draws nothing.
 
-    The mixer of a mix policy writes by which proportions the domains are drawn; other handlers may log.
+    A mix policy writes by which proportions the domains are drawn, a gate policy its gate; other handlers may log.
 
     Attributes:
         count: How many prompts.
@@ -91,7 +91,7 @@ class Groups:
         row_id: `(G,)` int64 dataset row of the prompt, -1 if unknown.
         fate: What became of each: "finished"; "failed" if a rollout failed; "stale" or "filtered" if the trainer throws
             it away because it is too old, or because its rewards are all equal. A group that is thrown away only
-            because the batch was full before is "finished".
+            because the batch was full before, or that a policy with `refill` drops, is "finished".
     """
 
     row_id: Tensor
@@ -112,12 +112,12 @@ class GroupsFinished(Event):
         batch: The trajectories that there are, with rewards. `batch.uid` numbers the groups as in `groups`; those
             without any trajectory come last there.
         groups: The groups.
-        context: Takes scores and metrics.
+        context: Takes scores and metrics and, in a run with `refill`, which groups to keep.
     """
 
     batch: Batch
     groups: Groups
-    context: ScoreContext
+    context: GroupContext
 
     def discard(self, handler: str) -> None:
         self.context.discard(handler)

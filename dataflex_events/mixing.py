@@ -61,12 +61,12 @@ class MixPolicy:
     update_step: int = 1
     shadow: bool = False
     path: str = ""
-    stats: DomainStats = field(init=False)
-    proportions: Tensor = field(init=False)
-    _rewards: DomainStats = field(init=False)
-    _generated: Tensor = field(init=False)
-    _shares: Tensor = field(init=False)
-    _drawn_at: int | None = field(default=None, init=False)
+    stats: DomainStats = field(init=False, repr=False)
+    proportions: Tensor = field(init=False, repr=False)
+    _rewards: DomainStats = field(init=False, repr=False)
+    _generated: Tensor = field(init=False, repr=False)
+    _shares: Tensor = field(init=False, repr=False)
+    _drawn_at: int | None = field(default=None, init=False, repr=False)
 
     def begin(self, names: Sequence[str], shares: Tensor) -> None:
         """Learn the domains, before the first draw.

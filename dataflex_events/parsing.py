@@ -13,8 +13,7 @@ from dataflex_events.config import ROOT, SHORT_FORM, HandlerConfig, PolicyConfig
 from dataflex_events.config_messages import block_issue
 from dataflex_events.errors import ConfigIssue
 
-# Mechanisms that have a name and are not there yet, and those of which a run has one policy at most.
-LATER = ("gate",)
+# Mechanisms of which a run has one policy at most. They need no scorer from the user.
 SINGLE = ("mix", "gate")
 _NOTHING = "asks for nothing: give it a policy (`mechanism`, `scorer`, `actuator`), a list of `policies`, or `handlers`"
 
@@ -74,7 +73,7 @@ def parse(block: Mapping[str, Any] | None) -> Parsed:
     issues += _one_of_a_kind(policies, paths)
     settings = Settings()
     try:
-        settings = Settings.model_validate(_without_later(values))
+        settings = Settings.model_validate(values)
     except pydantic.ValidationError as error:
         issues += [block_issue(details, paths, "policies" in (block or {})) for details in error.errors()]
     issues += _without_scorer(policies, paths)
@@ -84,11 +83,7 @@ def parse(block: Mapping[str, Any] | None) -> Parsed:
     tensorboard = values.get("tensorboard")
     return Parsed(
         settings=settings,
-        policies={
-            at: readable(PolicyConfig, item) or item
-            for at, item in policies.items()
-            if item.get("mechanism") not in LATER
-        },
+        policies={at: readable(PolicyConfig, item) or item for at, item in policies.items()},
         handlers={at: config for at, config in handlers.items() if config is not None},
         tensorboard=tensorboard if isinstance(tensorboard, dict) else None,
         issues=tuple(issues),
@@ -102,7 +97,7 @@ def _named(name: Any, item: Any) -> Any:
 
 
 def _one_of_a_kind(policies: Mapping[int, Mapping[str, Any]], paths: Mapping[int, str]) -> list[ConfigIssue]:
-    """Policies of mechanisms that are not there yet, and of a mechanism of which a run has one at most."""
+    """Policies of a mechanism of which a run has one at most."""
     issues = []
     seen: dict[str, str] = {}
     for at, item in policies.items():
@@ -112,30 +107,17 @@ def _one_of_a_kind(policies: Mapping[int, Mapping[str, Any]], paths: Mapping[int
         if mechanism in seen:
             message = f"a second {mechanism!r}: a run has one at most, and {seen[mechanism]} is one"
             issues.append(ConfigIssue(f"{paths[at]}.mechanism", message))
-        elif mechanism in LATER:
-            message = f"{mechanism!r} is not available in this version (available: select, reweight, mix)"
-            issues.append(ConfigIssue(f"{paths[at]}.mechanism", message))
         seen.setdefault(mechanism, paths[at])
     return issues
 
 
 def _without_scorer(policies: Mapping[int, Mapping[str, Any]], paths: Mapping[int, str]) -> list[ConfigIssue]:
-    """Policies that lack a scorer; a mixer has one of its own."""
+    """Policies that lack a scorer; a mixer has one of its own, a gate needs none."""
     return [
         ConfigIssue(f"{paths[at]}.scorer", "is missing")
         for at, item in policies.items()
-        if item.get("scorer") is None and item.get("mechanism") not in ("mix", *LATER)
+        if item.get("scorer") is None and item.get("mechanism") not in SINGLE
     ]
-
-
-def _without_later(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The block with a blank in place of each policy of a mechanism that is not there yet."""
-    blank = {"mechanism": "select", "scorer": {"name": ""}, "actuator": {"name": ""}}
-    if not _is_list(values.get("policies")):
-        return dict(values)
-    listed = [item for _, item in _items(values, "policies")]
-    policies = [blank if isinstance(item, Mapping) and item.get("mechanism") in LATER else item for item in listed]
-    return {**values, "policies": policies}
 
 
 def readable(model: type[M], item: Any) -> M | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dataflex_events.bill import Bill
 from dataflex_events.bus import EventBus
 from dataflex_events.checkpoint import Part, Stateful
 from dataflex_events.components import Handler
@@ -14,6 +15,7 @@ from dataflex_events.config import Settings
 from dataflex_events.context import Baseline
 from dataflex_events.errors import ConfigError, ConfigIssue
 from dataflex_events.events import AdvantageComputed, RolloutDone
+from dataflex_events.gating import GatePolicy
 from dataflex_events.make import make_observers
 from dataflex_events.marks import marked, name_of
 from dataflex_events.mixing import MixPolicy
@@ -21,6 +23,7 @@ from dataflex_events.parameters import parameters
 from dataflex_events.parsing import parse
 from dataflex_events.policies import make_policies
 from dataflex_events.policy import Policy, subscribe_policies
+from dataflex_events.refill import Refill
 
 _SHOWN = 3
 
@@ -34,22 +37,29 @@ class Plan:
         policies: Scorers and actuators.
         observers: `(name, handler)` of everything else.
         mix: The policy that decides by which proportions the domains are drawn.
+        gate: The policy that decides which prompts of each domain are drawn.
     """
 
     settings: Settings
     policies: tuple[Policy, ...]
     observers: tuple[tuple[str | None, object], ...]
     mix: MixPolicy | None = None
+    gate: GatePolicy | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of all policies."""
-        return tuple(policy.name for policy in (*self.policies, self.mix) if policy is not None)
+        return tuple(policy.name for policy in (*self.policies, self.mix, self.gate) if policy is not None)
 
     @property
-    def mixes(self) -> bool:
+    def draws(self) -> bool:
         """True if a policy decides what is drawn."""
-        return self.mix is not None and not self.mix.shadow
+        return any(policy is not None and not policy.shadow for policy in (self.mix, self.gate))
+
+    @property
+    def refill(self) -> Refill | None:
+        """How groups that a policy drops are replaced; None: they are not."""
+        return next((policy.refill for policy in self.applied if policy.refills), None)
 
     @property
     def applied(self) -> tuple[Policy, ...]:
@@ -107,6 +117,11 @@ class Plan:
             # A run has one mix policy at most, whatever its name is.
             parts["mix"] = Part(f"scores of {mix.key}{where}{windows}", mix)
             parts["mixer"] = _part(mix.mixer, f" on scores of {mix.key}{where}")
+        if self.gate is not None:
+            gate = self.gate
+            counted = f"outcomes by {gate.reads} above {gate.success_threshold}"
+            parts["gate"] = Part(f"{counted}, of which {gate.gate.forgets} is kept", gate)
+            parts["gate's own"] = _part(gate.gate)
         for _, observer in self.observers:
             if isinstance(observer, Stateful):
                 name, number = f"handler {type(observer).__qualname__}", 1
@@ -119,7 +134,9 @@ class Plan:
     def bus(self) -> EventBus:
         """A bus with everything attached: policies first, in their order, then handlers."""
         bus = EventBus(on_error=self.settings.on_error)
-        subscribe_policies(bus, self.policies, self.mix)
+        subscribe_policies(bus, self.policies, self.mix, self.gate)
+        if self.mix is not None or self.gate is not None or self.refill is not None:
+            Bill().subscribe(bus)
         for name, observer in self.observers:
             bus.attach(observer, name=name)
         return bus
@@ -156,6 +173,6 @@ def examine(block: Mapping[str, Any] | None) -> tuple[Plan, list[ConfigIssue]]:
     """Make what a block names as far as it can be made, and list every mistake in it."""
     parsed = parse(block)
     issues = list(parsed.issues)
-    policies, mix = make_policies(parsed, issues)
+    policies, mix, gate = make_policies(parsed, issues)
     observers = make_observers(parsed, issues)
-    return Plan(parsed.settings, tuple(policies), tuple(observers), mix), issues
+    return Plan(parsed.settings, tuple(policies), tuple(observers), mix, gate), issues

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -14,21 +14,36 @@ from dataflex_events.config import ComponentConfig, PolicyConfig
 from dataflex_events.context import ScorerKey
 from dataflex_events.errors import ConfigIssue
 from dataflex_events.events import AdvantageComputed, RolloutDone
+from dataflex_events.gate import Gate
+from dataflex_events.gating import GatePolicy
 from dataflex_events.make import find_entry, make_component, make_handler
 from dataflex_events.mixing import MixPolicy, initial_proportions
 from dataflex_events.parameters import parameters
-from dataflex_events.parsing import Parsed
+from dataflex_events.parsing import SINGLE, Parsed
 from dataflex_events.policy import Policy, scorer_key
-from dataflex_events.selection import NOT_NORMALIZED, baseline_issues, drops, is_late, selection_issues
+from dataflex_events.refill import Refill
+from dataflex_events.selection import (
+    NOT_NORMALIZED,
+    baseline_issues,
+    drops,
+    is_late,
+    refill_issues,
+    selection_issues,
+)
 
-_KINDS = {"select": ("selector",), "reweight": ("reweighter",), "mix": ("mixer",)}
+_KINDS = {"select": ("selector",), "reweight": ("reweighter",), "mix": ("mixer",), "gate": ("gate",)}
 _ANY = ("selector", "reweighter")
 _MIX_KEYS = ("domains", "domain_key", "unlisted", "initial", "window")
+_GATE_KEYS = ("signal", "success_threshold")
+
+Made: TypeAlias = Policy | MixPolicy | GatePolicy
 
 
-def make_policies(parsed: Parsed, issues: list[ConfigIssue]) -> tuple[list[Policy], MixPolicy | None]:
+def make_policies(
+    parsed: Parsed, issues: list[ConfigIssue]
+) -> tuple[list[Policy], MixPolicy | None, GatePolicy | None]:
     """Make what can be made, and add everything that is wrong to `issues`."""
-    made: list[Policy | MixPolicy] = []
+    made: list[Made] = []
     scorers: dict[ScorerKey, Scorer] = {}
     for position, config in parsed.policies.items():
         path = parsed.policy_path(position)
@@ -36,19 +51,19 @@ def make_policies(parsed: Parsed, issues: list[ConfigIssue]) -> tuple[list[Polic
         if not isinstance(config, PolicyConfig):
             _examine_parts(config, path, issues)
             continue
-        policy = _mix(config, path, issues) if config.mechanism == "mix" else _policy(config, path, issues)
+        make = {"mix": _mix, "gate": _gate}.get(config.mechanism, _policy)
+        policy = make(config, path, issues)
         if policy is None:
             continue
-        policy = dataclasses.replace(
-            policy,
-            name=_unique(policy.name, made),
-            scorer=scorers.setdefault(policy.key, policy.scorer),
-            shadow=config.shadow or (parsed.settings.shadow and config.mechanism == "mix"),
-        )
-        made.append(policy)
+        shared = {} if isinstance(policy, GatePolicy) else {"scorer": scorers.setdefault(policy.key, policy.scorer)}
+        if isinstance(policy, Policy) and parsed.settings.shadow:
+            shared["refill"] = None
+        shadow = config.shadow or (parsed.settings.shadow and config.mechanism in SINGLE)
+        made.append(dataclasses.replace(policy, name=_unique(policy.name, made), shadow=shadow, **shared))
     policies = [policy for policy in made if isinstance(policy, Policy)]
-    issues += baseline_issues(policies)
-    return policies, next((policy for policy in made if isinstance(policy, MixPolicy)), None)
+    issues += baseline_issues(policies) + refill_issues(policies)
+    mix = next((policy for policy in made if isinstance(policy, MixPolicy)), None)
+    return policies, mix, next((policy for policy in made if isinstance(policy, GatePolicy)), None)
 
 
 def _policy(config: PolicyConfig, path: str, issues: list[ConfigIssue]) -> Policy | None:
@@ -70,6 +85,22 @@ def _policy(config: PolicyConfig, path: str, issues: list[ConfigIssue]) -> Polic
         normalize=config.normalize or actuator.normalize,
         apply="mask" if config.apply == "mask" else "weight",
         baseline=baseline,
+        warmup_step=config.warmup_step,
+        update_step=config.update_step,
+        refill=None if config.refill is None else Refill(**config.refill.model_dump()),
+        path=path,
+    )
+
+
+def _gate(config: PolicyConfig, path: str, issues: list[ConfigIssue]) -> GatePolicy | None:
+    gate = make_component("gate", config.actuator, f"{path}.actuator", issues)
+    if not isinstance(gate, Gate):
+        return None
+    return GatePolicy(
+        name=config.name or config.actuator.name,
+        gate=gate,
+        signal=config.signal,
+        success_threshold=config.success_threshold,
         warmup_step=config.warmup_step,
         update_step=config.update_step,
         path=path,
@@ -157,11 +188,14 @@ def _check_keys(policy: Mapping[str, Any], path: str, issues: list[ConfigIssue])
     if mechanism == "reweight":
         wrong["apply"] = "is for `mechanism: select`; a reweighter always gives weights"
         wrong |= dict.fromkeys(("advantages", "refill"), "is for `mechanism: select`; a reweighter keeps all rows")
-    if mechanism == "mix":
-        message = "is not for `mechanism: mix`, which decides what is drawn, not what becomes of it"
+    if mechanism in SINGLE:
+        message = f"is not for `mechanism: {mechanism}`, which decides what is drawn, not what becomes of it"
         wrong |= dict.fromkeys(("apply", "normalize", "advantages", "refill"), message)
-    elif str(mechanism) in _KINDS:
-        wrong |= dict.fromkeys(_MIX_KEYS, "is for `mechanism: mix`")
+    if mechanism == "gate":
+        wrong["scorer"] = "is not for `mechanism: gate`, which goes by pass rates; say `signal` for another outcome"
+    if str(mechanism) in _KINDS:
+        wrong |= dict.fromkeys(_MIX_KEYS if mechanism != "mix" else (), "is for `mechanism: mix`")
+        wrong |= dict.fromkeys(_GATE_KEYS if mechanism != "gate" else (), "is for `mechanism: gate`")
     issues += [ConfigIssue(f"{path}.{key}", message) for key, message in wrong.items() if policy.get(key)]
 
 

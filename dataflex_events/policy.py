@@ -16,9 +16,11 @@ from dataflex_events.context import Apply, Baseline, BatchContext, Normalize, Sc
 from dataflex_events.errors import HandlerOutputError
 from dataflex_events.events import AdvantageComputed, GroupsFinished, RolloutDone, ScoreReady, StepId
 from dataflex_events.fields import first_moment
+from dataflex_events.gating import GatePolicy
 from dataflex_events.marks import marked
 from dataflex_events.mixing import MixPolicy
 from dataflex_events.parameters import parameters
+from dataflex_events.refill import Refill
 
 logger = logging.getLogger("dataflex")
 
@@ -40,6 +42,7 @@ class Policy:
         warmup_step: Steps at the beginning of the run in which it does nothing.
         update_step: From then on it acts in one step of so many.
         shadow: It acts, and logs what it does, and nothing is applied.
+        refill: How groups that it drops are replaced by fresh ones; None: they are not.
         path: Where it stands in the configuration.
     """
 
@@ -54,11 +57,27 @@ class Policy:
     warmup_step: int = 0
     update_step: int = 1
     shadow: bool = False
+    refill: Refill | None = None
     path: str = field(default="", compare=False)
+
+    @property
+    def refills(self) -> bool:
+        """True if groups that it drops are replaced."""
+        return self.refill is not None and not self.shadow
 
     def subscribe(self, bus: EventBus) -> None:
         """Act whenever the scorer's scores are ready at the right event."""
-        bus.subscribe(ScoreReady, self._act, name=self.name, fields=self.actuator.fields, reads_at=self.acts_at)
+        owner = Attachment()
+        for act, moment in ((self._act, self.acts_at), *[(self._sift, GroupsFinished)] * self.refills):
+            bus.subscribe(ScoreReady, act, name=self.name, fields=self.actuator.fields, reads_at=moment, owner=owner)
+
+    def _sift(self, event: ScoreReady) -> None:
+        """Tell which groups stay, as soon as they are finished."""
+        source = event.source
+        if event.scorer != self.key or not isinstance(source, GroupsFinished) or not self._is_due(event.step):
+            return
+        assert isinstance(self.actuator, Selector)
+        source.context.keep(self.actuator.select(event.scores, event.batch), scores=event.scores)
 
     def _act(self, event: ScoreReady) -> None:
         if event.scorer != self.key or not isinstance(event.source, self.acts_at) or not self._is_due(event.step):
@@ -107,12 +126,13 @@ class ScorerNode:
     """Runs one scorer once a step, as early as its fields allow, and announces its scores where they are needed.
 
     A score that exists at `RolloutDone` is computed there, on whole groups. At `AdvantageComputed` the same scores are
-    announced again for the rows that are left. For a mix policy all groups are scored when they are finished.
+    announced again for the rows that are left. For a mix policy, and for one that replaces what it drops, all groups
+    are scored when they are finished.
     """
 
     def __init__(self, key: ScorerKey, scorer: Scorer) -> None:
         self.key = key
-        self.mixes = self.acts = False  # whether a mix policy, or one that acts on the batch, asks for it
+        self.at_groups = self.acts = False  # whether somebody asks for it at finished groups, or for the batch
         self._scorer = scorer
         self._warned = False
 
@@ -121,7 +141,7 @@ class ScorerNode:
         self._bus = bus
         early = first_moment(self._scorer.fields) == "rollout_done"
         name, fields, owner = str(self.key), self._scorer.fields, Attachment()
-        if self.mixes:
+        if self.at_groups:
             bus.subscribe(GroupsFinished, self._run, name=name, fields=fields, owner=owner)
         if not self.acts:
             return
@@ -158,22 +178,28 @@ class ScorerNode:
         return scores.where(finite, scores.new_full((), float("nan")))
 
 
-def subscribe_policies(bus: EventBus, policies: Iterable[Policy], mix: MixPolicy | None = None) -> None:
+def subscribe_policies(
+    bus: EventBus, policies: Iterable[Policy], mix: MixPolicy | None = None, gate: GatePolicy | None = None
+) -> None:
     """Attach policies to a bus. Actuators come before scorers, so that all are there when scores are announced."""
     nodes: dict[ScorerKey, ScorerNode] = {}
     policies = list(policies)
     listed: list[Handler] = [part for policy in policies for part in (policy.scorer, policy.actuator)]
     listed += [] if mix is None else [mix.scorer, mix.mixer]
+    listed += [] if gate is None else [gate.gate]
     parts = {id(part): part for part in listed}
     for part in parts.values():
         if any(marked(part)):  # it listens to events of its own, for example to `RunStart`
             bus.attach(part)
     for policy in policies:
         policy.subscribe(bus)
-        nodes.setdefault(policy.key, ScorerNode(policy.key, policy.scorer)).acts = True
+        node = nodes.setdefault(policy.key, ScorerNode(policy.key, policy.scorer))
+        node.acts, node.at_groups = True, node.at_groups or policy.refills
     if mix is not None:
         mix.subscribe(bus)
-        nodes.setdefault(mix.key, ScorerNode(mix.key, mix.scorer)).mixes = True
+        nodes.setdefault(mix.key, ScorerNode(mix.key, mix.scorer)).at_groups = True
+    if gate is not None:
+        gate.subscribe(bus)
     for node in nodes.values():
         node.subscribe(bus)
 

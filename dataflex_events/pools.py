@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -17,20 +17,28 @@ from dataflex_events.permutation import mixed, permuted
 Ints = NDArray[np.int64]
 
 
+class RowSource(Protocol):
+    """An endless stream of rows for each domain."""
+
+    def take(self, domains: ArrayLike) -> Ints:
+        """The next rows, `(n,)` int64, of the given domains `(n,)`."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class DomainTable:
     """Which rows of a dataset belong to which domain.
 
     Attributes:
         names: Name of each of the D domains.
-        codes: `(R,)` int32, the domain of every row of the dataset; -1: the row is never drawn.
+        codes: `(R,)` int16 (int32 if D >= 2**15), the domain of every row of the dataset; -1: the row is never drawn.
         rows: `(number of rows to draw,)` int32 (int64 if R >= 2**31) row numbers, sorted by domain, in the order of
             the dataset within a domain.
         starts: `(D + 1,)` int64: domain `d` has the rows `rows[starts[d]:starts[d + 1]]`, at least one.
     """
 
     names: tuple[str, ...]
-    codes: NDArray[np.int32]
+    codes: NDArray[np.int16 | np.int32]
     rows: NDArray[np.int32 | np.int64]
     starts: Ints
 
@@ -58,7 +66,7 @@ class DomainTable:
         rows = np.argsort(small, kind="stable")[len(given) - int(counts.sum()) :]
         return cls(
             names=tuple(names),
-            codes=given.astype(np.int32),
+            codes=small,
             rows=rows.astype(np.int32 if len(given) < 2**31 else np.int64),
             starts=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
         )

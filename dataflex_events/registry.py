@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from dataflex_events.components import Handler, Mixer, Observer, Reweighter, Scorer, Selector
 from dataflex_events.errors import DataflexError, nearest
+from dataflex_events.gate import Gate
 
 ENTRY_POINTS = "dataflex_events.handlers"
 
@@ -18,6 +19,7 @@ KINDS: dict[str, type[Handler]] = {
     "reweighter": Reweighter,
     "selector": Selector,
     "mixer": Mixer,
+    "gate": Gate,
     "observer": Observer,
 }
 

@@ -48,9 +48,8 @@ def selection_issues(config: PolicyConfig, scorer: Scorer, selector: Selector, p
         issues.append(ConfigIssue(f"{path}.normalize", NOT_NORMALIZED))
     if config.apply == "drop":
         issues += _drop_issues(config, scorer, selector, path)
-    if config.refill:
-        issues.append(ConfigIssue(f"{path}.refill", _why_no_refill(name, scorer, selector)))
-    return issues
+    reason = _why_no_refill(config, scorer, selector)
+    return issues + [ConfigIssue(f"{path}.refill", reason)] * bool(reason)
 
 
 def baseline_issues(policies: Sequence[Policy]) -> list[ConfigIssue]:
@@ -66,6 +65,18 @@ def baseline_issues(policies: Sequence[Policy]) -> list[ConfigIssue]:
     ]
 
 
+def refill_issues(policies: Sequence[Policy]) -> list[ConfigIssue]:
+    """Policies that want to replace what they drop in different ways."""
+    wishes = [policy for policy in policies if policy.refills]
+    return [
+        ConfigIssue(
+            f"{policy.path}.refill", f"is another one than that of {wishes[0].path}; a run has one way to refill"
+        )
+        for policy in wishes[1:]
+        if policy.refill != wishes[0].refill
+    ]
+
+
 def _drop_issues(config: PolicyConfig, scorer: Scorer, selector: Selector, path: str) -> list[ConfigIssue]:
     if selects_tokens(scorer, selector):
         return [ConfigIssue(f"{path}.apply", "tokens cannot be dropped; use `apply: weight` or `apply: mask`")]
@@ -77,9 +88,16 @@ def _drop_issues(config: PolicyConfig, scorer: Scorer, selector: Selector, path:
     return [ConfigIssue(f"{path}.apply", f"{reads}, too late to drop rows; use `apply: weight` or `apply: mask`")]
 
 
-def _why_no_refill(name: str, scorer: Scorer, selector: Selector) -> str:
-    if selects_groups(scorer, selector):
-        return "is not available in this version"
-    compared = {"within_group": "rows of a group", "batch": "rows of the whole batch", "token": "tokens"}
-    what = compared.get(selector.scope, "tokens" if scorer.per == "token" else "single rows")
-    return f"needs a selector that keeps or drops whole groups; {name!r} chooses {what}"
+def _why_no_refill(config: PolicyConfig, scorer: Scorer, selector: Selector) -> str:
+    """Why groups cannot be replaced, or nothing."""
+    if config.refill is None:
+        return ""
+    if not selects_groups(scorer, selector):
+        compared = {"within_group": "rows of a group", "batch": "rows of the whole batch", "token": "tokens"}
+        what = compared.get(selector.scope, "tokens" if scorer.per == "token" else "single rows")
+        return f"needs a selector that keeps or drops whole groups; {config.actuator.name!r} chooses {what}"
+    if is_late(scorer) or is_late(selector):
+        return (
+            "needs a score that is known when a group is finished, and this one needs advantages or log-probabilities"
+        )
+    return ""

@@ -18,6 +18,7 @@ from dataflex_events.errors import ConfigError, ConfigIssue, nearest
 ROW_COLUMN = "dataflex_row_id"
 _CHUNK = 100_000
 _SAMPLED = 256
+_SHOWN = 5
 
 
 class RowIds(Dataset[dict[str, Any]]):
@@ -69,6 +70,38 @@ def domain_codes(dataset: Any, column: str, path: str) -> tuple[tuple[str, ...],
         lookup = np.array([*found, -1], dtype=np.int32)
         parts.append(lookup[pc.fill_null(encoded.indices, len(found)).to_numpy(zero_copy_only=False)])
     return tuple(names), np.concatenate(parts)
+
+
+def numbers(dataset: Any, column: str, path: str) -> np.ndarray:
+    """The numbers in a column of a dataset.
+
+    Args:
+        dataset: verl's dataset.
+        column: The column.
+        path: Where the configuration names it.
+
+    Returns:
+        `(R,)` float64, all finite.
+
+    Raises:
+        ConfigError: There is no such column, or it holds something else; the first such rows are named.
+    """
+    parts = [np.zeros(0)]
+    for values in _column(dataset, column, path):
+        try:
+            found = values.cast(pa.float64())
+        except pa.ArrowInvalid as error:
+            raise ConfigError([ConfigIssue(path, f"is the column {column!r}, which has no numbers: {error}")]) from None
+        parts.append(found.fill_null(np.nan).to_numpy(zero_copy_only=False))
+    read = np.concatenate(parts)
+    wrong = np.flatnonzero(~np.isfinite(read))
+    if len(wrong):
+        rows = ", ".join(map(str, wrong[:_SHOWN])) + (", ..." if len(wrong) > _SHOWN else "")
+        message = (
+            f"is the column {column!r}, and {len(wrong)} of {len(read)} rows have no finite number there (row {rows})"
+        )
+        raise ConfigError([ConfigIssue(path, message)])
+    return read
 
 
 def fingerprint(dataset: Any) -> str:

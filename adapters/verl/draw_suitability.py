@@ -37,6 +37,12 @@ def draw_issues(config: DictConfig, plan: Plan, absent: Mapping[str, str], no_gr
                 issues.append(ConfigIssue(path, f"reads {field!r}, which this run does not have: it {absent[field]}"))
         if plan.mix.scorer.needs_groups and no_groups:
             issues.append(ConfigIssue(path, f"{COMPARES}, and {no_groups}"))
+    if plan.gate is not None:
+        path = plan.gate.path
+        if plan.gate.gate.needs_groups and no_groups:
+            issues.append(ConfigIssue(f"{path}.actuator.name", f"{COMPARES}, and {no_groups}"))
+    if plan.refill is not None:
+        path = next(policy.path for policy in plan.applied if policy.refills) + ".refill"
     if not driver.watches_groups:
         return issues
     buffer = _custom_buffer(config)
@@ -47,7 +53,7 @@ def draw_issues(config: DictConfig, plan: Plan, absent: Mapping[str, str], no_gr
         message = "is true: rollouts of earlier runs come back for other prompts, so nothing can be learnt from them"
         issues.append(ConfigIssue("skip.rollout_tq.enable", message))
     data = config.data
-    if plan.mixes and data.get("train_max_samples", -1) > 0 and data.shuffle and data.get("seed") is None:
+    if plan.draws and data.get("train_max_samples", -1) > 0 and data.shuffle and data.get("seed") is None:
         logger.warning("data.train_max_samples without data.seed: every start has other data, and none can be resumed")
     reward = config.reward.reward_model
     if reward.enable and not reward.enable_resource_pool and driver.group_fields & {"reward", "rm_scores"}:
@@ -66,6 +72,15 @@ def drop_upstream_buffer(config: DictConfig) -> None:
         logger.warning("%s.path=%s is left out: Mix works with verl's own replay buffer", _BUFFER, buffer.path)
         with open_dict(config):
             buffer.path = buffer.name = None
+
+
+def fetch_singly(config: DictConfig) -> None:
+    """Let verl fetch prompt by prompt, as it does for its own filter: a refill asks for any number of them."""
+    given = config.data.get("gen_batch_size")
+    if given not in (None, 1):
+        logger.warning("data.gen_batch_size=%s is set to 1: a refill asks for any number of prompts", given)
+    with open_dict(config):
+        config.data.gen_batch_size = 1
 
 
 def _custom_buffer(config: DictConfig) -> DictConfig | None:

@@ -14,10 +14,13 @@ from transfer_queue.metadata import KVBatchMeta
 
 from dataflex_events.adapters.verl.checkpoint import checkpoint_folder, restore, save
 from dataflex_events.adapters.verl.dataset import ROW_COLUMN, RowIds, domain_codes, fingerprint
+from dataflex_events.adapters.verl.gates import begin_gate, warn_if_seen_once, whole_dataset
 from dataflex_events.adapters.verl.groups import TRAIN, GroupWatch, uid_of
 from dataflex_events.adapters.verl.loader import PlannedLoader, PlanSampler
+from dataflex_events.adapters.verl.refill import Refilling
 from dataflex_events.adapters.verl.rows import read_batch
 from dataflex_events.domains import domain_table
+from dataflex_events.draw import DrawDecision
 from dataflex_events.driver import StepDriver
 from dataflex_events.errors import ConfigError, ConfigIssue, VerificationError
 from dataflex_events.events import Fate, Groups, StepId
@@ -34,16 +37,19 @@ logger = logging.getLogger("dataflex")
 
 
 class DrawnPrompts(_Trainer):
-    """Draws what the plan's mix policy wants. Without a block it changes nothing."""
+    """Draws what the plan's mix and gate policies want. Without a block it changes nothing."""
 
     config: DictConfig
     train_dataset: Any
     train_dataloader: Any
     train_dataloader_it: Any
+    total_training_steps: int
     _driver: StepDriver | None
     _plan: Plan
-    _table: DomainTable | None = None
+    _table: DomainTable | None = None  # of the mix policy
     _draw: PromptDraw | None = None
+    _shadow_draw: PromptDraw | None = None  # shows what a gate would do
+    _refilling: Refilling | None = None
 
     def _step_id(self) -> StepId:
         return StepId(self.global_steps, self.local_trigger_step)
@@ -53,28 +59,42 @@ class DrawnPrompts(_Trainer):
     def _init_dataloader(self) -> None:
         super()._init_dataloader()
         self._rows: dict[str, int] = {}  # of the prompts that are being generated, by uid
+        self._drawn: list[int] = []  # rows that this step has drawn
+        self._drawn_at = -1
         if self._driver is None:
             return
-        mix = self._plan.mix
+        mix, gate = self._plan.mix, self._plan.gate
+        if mix is not None or gate is not None:
+            self._require_a_batch()
         if mix is not None:
-            size, batch = len(self.train_dataset), self.config.data.train_batch_size
-            if size < batch:
-                message = f"is {batch}, and the data has {size} rows: verl cannot make an epoch of that"
-                raise ConfigError([ConfigIssue("data.train_batch_size", message)])
             found, codes = domain_codes(self.train_dataset, mix.domain_key, f"{mix.path}.domain_key")
             self._table = domain_table(found, codes, mix)
             mix.begin(self._table.names, torch.from_numpy(self._table.shares))
+        table = self._table if mix is not None and not mix.shadow else None
+        if gate is not None:
+            table = table or whole_dataset(len(self.train_dataset))
+            begin_gate(gate, self.train_dataset, table)
+            warn_if_seen_once(gate, table, self.total_training_steps * self.config.data.train_batch_size)
         self._fingerprint = fingerprint(self.train_dataset)
-        if mix is not None or self._driver.knows_rows:
-            self._load_by_row()
+        if mix is not None or gate is not None or self._driver.knows_rows:
+            self._load_by_row(table)
 
-    def _load_by_row(self) -> None:
+    def _require_a_batch(self) -> None:
+        size, batch = len(self.train_dataset), self.config.data.train_batch_size
+        if size < batch:
+            message = f"is {batch}, and the data has {size} rows: verl cannot make an epoch of that"
+            raise ConfigError([ConfigIssue("data.train_batch_size", message)])
+
+    def _load_by_row(self, table: DomainTable | None) -> None:
         """Replace verl's loader by one whose rows know their number, and that follows the plan if there is one."""
         theirs = self.train_dataloader
         self.train_dataset = RowIds(self.train_dataset)
         same = {"batch_size": theirs.batch_size, "collate_fn": theirs.collate_fn, "drop_last": theirs.drop_last}
         self.train_dataloader_it = None
-        if self._table is None or not self._plan.mixes:
+        data = self.config.data
+        draw = table and PromptDraw(table, seed=data.get("seed") or 0, shuffle=bool(data.shuffle))
+        if not self._plan.draws:
+            self._shadow_draw = draw
             self.train_dataloader = StatefulDataLoader(
                 self.train_dataset, sampler=theirs.sampler, num_workers=theirs.num_workers, **same
             )
@@ -82,8 +102,7 @@ class DrawnPrompts(_Trainer):
         if theirs.num_workers:
             message = "data.dataloader_num_workers=%d is set to 0: prompts fetched ahead would follow past proportions"
             logger.warning(message, theirs.num_workers)
-        data = self.config.data
-        self._draw = PromptDraw(self._table, seed=data.get("seed") or 0, shuffle=bool(data.shuffle))
+        self._draw = draw
         self._sampler = PlanSampler(len(self.train_dataset))
         self.train_dataloader = PlannedLoader(self.train_dataset, sampler=self._sampler, num_workers=0, **same)
 
@@ -94,15 +113,13 @@ class DrawnPrompts(_Trainer):
         if driver is None or not (self._draw is not None or driver.draws or driver.knows_rows):
             return super()._next_train_batch(num_prompts)
         count = self.config.data.train_batch_size if num_prompts is None else num_prompts
-        shares = None
+        decision = DrawDecision()
         if driver.draws and table is None:
-            driver.buffer_sample(self._step_id(), count)
+            decision = driver.buffer_sample(self._step_id(), count)
         elif driver.draws and table is not None:
-            shares = driver.buffer_sample(self._step_id(), count, table.names, torch.from_numpy(table.sizes))
-        if self._draw is not None:
-            with driver.timed():
-                planned = self._draw.plan(count, None if shares is None else shares.numpy()).rows.tolist()
-                self._sampler.planned.extend(planned)
+            decision = driver.buffer_sample(self._step_id(), count, table.names, torch.from_numpy(table.sizes))
+        with driver.timed():
+            planned = self._plan_rows(count, decision, refill=num_prompts is not None)
         batch = super()._next_train_batch(num_prompts)
         if not isinstance(self.train_dataset, RowIds):
             return batch
@@ -113,15 +130,50 @@ class DrawnPrompts(_Trainer):
             self._rows.update(zip(map(str, batch["uid"]), rows, strict=True))
         return batch
 
+    def _plan_rows(self, count: int, decision: DrawDecision, *, refill: bool) -> list[int]:
+        """Plan the next rows and hand them to the sampler; none if verl draws."""
+        if self._drawn_at != self.global_steps:
+            self._drawn_at, self._drawn = self.global_steps, []
+        rows: list[int] = []
+        # How many prompts a refill asks for at once is a matter of timing: one by one they are always the same.
+        singly = refill and self._refilling is not None and not self._refilling.refill.eager
+        for draw, gate in ((self._draw, decision.gate), (self._shadow_draw, decision.shadow_gate)):
+            if draw is None:
+                continue
+            shares = None if decision.proportions is None else decision.proportions.numpy()
+            for number in [1] * count if singly else [count]:
+                planned = draw.plan(number, shares, gate, self._drawn)
+                self._drawn.extend(planned.rows.tolist())
+                if draw is self._draw:
+                    rows.extend(planned.rows.tolist())
+                if gate is not None:
+                    gate.planned(planned)
+        if self._draw is not None:
+            self._sampler.planned.extend(rows)
+        return rows
+
     # ------------------------------------------------------------------ groups_finished: what became of them
 
     def _build_replay_buffer(self) -> Any:
         buffer = super()._build_replay_buffer()
-        if self._driver is not None and self._driver.watches_groups:
-            GroupWatch(buffer, self._groups_finished)
+        driver = self._driver
+        if driver is None or not driver.watches_groups:
+            return buffer
+        refill = self._plan.refill
+        if refill is not None:
+            filters = self.config.algorithm.get("filter_groups") or {}
+            self._refilling = Refilling(
+                buffer,
+                refill,
+                filters=bool(filters.get("enable", False)),
+                most_in_flight=filters.get("max_inflight_gen_batches", 1),
+                account=lambda: driver.account,
+            )
+        GroupWatch(buffer, self._groups_finished, self._refilling and self._refilling.evict)
         return buffer
 
-    def _groups_finished(self, fates: Mapping[str, Fate], trajectories: Mapping[str, dict[str, Any]]) -> None:
+    def _groups_finished(self, fates: Mapping[str, Fate], trajectories: Mapping[str, dict[str, Any]]) -> set[str]:
+        """Publish the event. Returns the groups that shall be replaced."""
         driver = self._driver
         assert driver is not None
         with driver.timed():
@@ -139,7 +191,9 @@ class DrawnPrompts(_Trainer):
                 first = int(wrong[0])
                 message = f"a rollout came back for row {came[first]} of the data, its prompt was row {drawn[first]}"
                 raise VerificationError(message)
-            driver.groups_finished(self._step_id(), batch, Groups(row_id, tuple(fates[uid] for uid in uids)))
+            groups = Groups(row_id, tuple(fates[uid] for uid in uids))
+            kept = driver.groups_finished(self._step_id(), batch, groups)
+            return set() if kept is None else {uid for uid, stays in zip(uids, kept.tolist(), strict=True) if not stays}
 
     # ------------------------------------------------------------------ checkpoints
 

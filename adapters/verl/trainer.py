@@ -22,7 +22,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from dataflex_events.adapters.verl.advantages import over_all, over_kept
 from dataflex_events.adapters.verl.apply import apply_decision, quiet_padding
 from dataflex_events.adapters.verl.block import TRAINERS, dataflex_block
-from dataflex_events.adapters.verl.draw_suitability import drop_upstream_buffer
+from dataflex_events.adapters.verl.draw_suitability import drop_upstream_buffer, fetch_singly
 from dataflex_events.adapters.verl.drawing import DrawnPrompts
 from dataflex_events.adapters.verl.facts import loss_mode, run_facts
 from dataflex_events.adapters.verl.losses import channel_of
@@ -56,6 +56,8 @@ class DataflexMixin(DrawnPrompts, ReducedSteps):
             config.trainer.v1.trainer_mode = self.base_mode
         if plan is not None:
             drop_upstream_buffer(config)
+            if plan.refill is not None:
+                fetch_singly(config)
         self._driver: StepDriver | None = None
         self._now = Step()
         if plan is not None:
@@ -72,7 +74,8 @@ class DataflexMixin(DrawnPrompts, ReducedSteps):
         run = run_facts(config)
         self._plan = plan
         self._baseline = plan.baseline if run.estimator in RECOMPUTABLE else None
-        self._driver = StepDriver(plan.bus(), run, baseline=self._baseline, shadow=plan.settings.shadow)
+        shadow, refills = plan.settings.shadow, plan.refill is not None
+        self._driver = StepDriver(plan.bus(), run, baseline=self._baseline, shadow=shadow, refills=refills)
         self._last_verified: dict[str, int] = {}
         self._bad_numbers = BadNumbers()
 
@@ -96,6 +99,8 @@ class DataflexMixin(DrawnPrompts, ReducedSteps):
         batch = super()._step_once(metrics, timing_raw, sample_batch_size)
         if self._driver is not None:
             self._now.metrics |= self._driver.step_end(self._step_id())
+            if self._refilling is not None:
+                self._now.metrics |= self._refilling.metrics
         return batch
 
     def _compute_metrics(

@@ -23,13 +23,13 @@ def refusal(*overrides: str, block: dict[str, Any] | None = None) -> str:
 
 
 def test_it_fits_a_run_with_groups():
-    assert plan_for(verl_config(MODE, "actor_rollout_ref.rollout.n=4"), MIX).mixes
+    assert plan_for(verl_config(MODE, "actor_rollout_ref.rollout.n=4"), MIX).draws
 
 
 def test_a_score_that_compares_rollouts_needs_several():
     assert "dataflex.scorer.name: compares the rollouts of a prompt" in refusal("actor_rollout_ref.rollout.n=1")
     reward = {**MIX, "scorer": {"name": "reward"}}
-    assert plan_for(verl_config(MODE, "actor_rollout_ref.rollout.n=1"), reward).mixes
+    assert plan_for(verl_config(MODE, "actor_rollout_ref.rollout.n=1"), reward).draws
 
 
 def test_a_replay_buffer_of_the_users_own_is_refused_with_its_path():
@@ -40,7 +40,7 @@ def test_a_replay_buffer_of_the_users_own_is_refused_with_its_path():
 def test_dataflex_rls_buffer_is_left_out_with_one_warning(caplog: pytest.LogCaptureFixture):
     theirs = [f"{BUFFER}.path=pkg://dataflex_verl.replay_buffer", f"{BUFFER}.name=DataFlexMixReplayBuffer"]
     config = verl_config("trainer.v1.trainer_mode=dataflex_mix_sync", "actor_rollout_ref.rollout.n=4", *theirs)
-    assert plan_for(config, MIX).mixes
+    assert plan_for(config, MIX).draws
     drop_upstream_buffer(config)
     drop_upstream_buffer(config)
     assert config.trainer.v1.sampler.custom_sampler.path is None

@@ -1,0 +1,147 @@
+"""Draws rows of the dataset with a gate: of the candidates that come up, those that the gate prefers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataflex_events.errors import HandlerOutputError
+from dataflex_events.gate import Gate
+from dataflex_events.pools import DomainTable, RowSource
+from dataflex_events.prompt_stats import PromptStats
+
+if TYPE_CHECKING:
+    from dataflex_events.prompts import Planned
+
+Ints = NDArray[np.int64]
+
+MOST_ROUNDS = 64
+"""After so many rounds of candidates a draw is filled with what was skipped."""
+
+
+class Gated(Protocol):
+    """A gate, and what it goes by."""
+
+    @property
+    def gate(self) -> Gate:
+        """Prefers some candidates."""
+        ...
+
+    @property
+    def stats(self) -> PromptStats:
+        """What is known about each row."""
+        ...
+
+    def planned(self, planned: Planned) -> None:
+        """Be told what a draw with the gate came to."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chosen:
+    """What a draw with a gate came to.
+
+    Attributes:
+        rows: `(n,)` int64 rows to draw.
+        skipped: `(S,)` int64 rows that came up and are not drawn.
+        explored: How many rows are drawn whatever the gate prefers.
+    """
+
+    rows: Ints
+    skipped: Ints
+    explored: int
+
+
+class Choice:
+    """One draw from the given domains. None of its rows comes twice unless a domain has fewer than are drawn of it.
+
+    Args:
+        table: The rows of each domain.
+        domains: `(n,)` int64, the domain of each row to draw.
+        drawn: Rows that were drawn a moment ago, and should not come again while there are others.
+    """
+
+    def __init__(self, table: DomainTable, domains: Ints, drawn: Ints) -> None:
+        self._table, self._domains, self._seen = table, domains, drawn
+        self._open: Ints = np.bincount(domains, minlength=len(table))
+        self._crowded = self._open >= table.sizes  # nothing to choose from: each row comes at least once
+        self._rows: Ints = np.zeros(0, dtype=np.int64)
+        self._passed: Ints = np.zeros(0, dtype=np.int64)
+        self._explored = 0
+
+    def explore(self, rows: Ints) -> None:
+        """Draw these rows whatever the gate prefers, at most as many as are wanted."""
+        before = len(self._rows)
+        rows = rows[~self._crowded[self._domain(rows)]]
+        self._draw(self._fresh(rows))
+        self._explored = len(self._rows) - before
+
+    def ask(self, gated: Gated, pools: RowSource, rng: np.random.Generator) -> None:
+        """Let candidates come up and draw what the gate prefers, until there are enough or all rows have come up."""
+        gate, source, size = gated.gate, gated.gate.source or pools, len(self._table)
+        left = np.where(self._crowded, 0, self._table.sizes)
+        for _ in range(MOST_ROUNDS):
+            looks = np.minimum(self._open * gate.looks, left)
+            if not looks.any():
+                return
+            left = left - looks
+            rows = self._fresh(source.take(np.repeat(np.arange(size), looks)))
+            domain = self._domain(rows)
+            preference = _checked(gate, gate.prefer(gated.stats.look(rows, domain), rng), len(rows))
+            skips = np.isnan(preference)
+            best = np.lexsort((np.arange(len(rows)), -preference, skips, domain))
+            chosen = np.zeros(len(rows), dtype=bool)
+            chosen[best] = _turns(domain[best]) < self._open[domain[best]]
+            chosen &= ~skips
+            self._passed = np.concatenate([self._passed, rows[~chosen]])
+            self._draw(rows[chosen])
+
+    def finish(self, pools: RowSource) -> Chosen:
+        """Fill what is still open: with what was passed over, first of all, and at last with any rows."""
+        passed = self._passed
+        if self._open.any():
+            now = _turns(self._domain(passed)) < self._open[self._domain(passed)]
+            self._draw(passed[now])
+            passed = passed[~now]
+        if self._open.any():
+            self._draw(pools.take(np.repeat(np.arange(len(self._table)), self._open)))
+        rows = np.empty_like(self._domains)
+        order = np.argsort(self._domain(self._rows), kind="stable")
+        rows[np.argsort(self._domains, kind="stable")] = self._rows[order]
+        return Chosen(rows, passed, self._explored)
+
+    def _draw(self, rows: Ints) -> None:
+        """Draw these rows, of each domain as many as are open."""
+        domain = self._domain(rows)
+        now = _turns(domain) < self._open[domain]
+        self._rows = np.concatenate([self._rows, rows[now]])
+        self._open = self._open - np.bincount(domain[now], minlength=len(self._open))
+
+    def _fresh(self, rows: Ints) -> Ints:
+        """Those of the rows that did not come up before; now they did."""
+        rows = rows[~np.isin(rows, self._seen)]
+        self._seen = np.concatenate([self._seen, rows])
+        return rows
+
+    def _domain(self, rows: Ints) -> Ints:
+        return self._table.codes[rows].astype(np.int64)
+
+
+def _turns(domain: Ints) -> Ints:
+    """For each element, how many of the same domain are before it."""
+    order = np.argsort(domain, kind="stable")
+    ordered = domain[order]
+    turns = np.empty_like(domain)
+    turns[order] = np.arange(len(domain)) - np.searchsorted(ordered, ordered)
+    return turns
+
+
+def _checked(gate: Gate, preference: NDArray[np.float64], size: int) -> NDArray[np.float64]:
+    if not isinstance(preference, np.ndarray) or preference.shape != (size,) or preference.dtype.kind != "f":
+        given = f"{preference.dtype} of shape {preference.shape}" if isinstance(preference, np.ndarray) else preference
+        name = type(gate).__name__
+        raise HandlerOutputError(f"gate {name} preferred {given!s:.100}, expected floats of shape ({size},)")
+    return preference

@@ -1,0 +1,117 @@
+"""Rows of each domain in the order of how close a number of theirs is to a target."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from dataflex_events.pools import DomainTable, read_tensor
+
+Ints = NDArray[np.int64]
+
+
+class NearestRows:
+    """A `RowSource`: of each domain the rows with the smallest `|value - target|` that were not taken lately.
+
+    A row that was taken does not come again until half of its domain's rows, or all that one call takes, were taken
+    since: then all of the domain may come again. Of rows at equal distance the lower one comes first.
+
+    Takes 9 bytes a row (13 if there are 2**31 rows).
+
+    Args:
+        table: The rows of each domain.
+        values: `(R,)` finite numbers.
+
+    Attributes:
+        target: The number to be close to.
+    """
+
+    def __init__(self, table: DomainTable, values: NDArray[np.float64]) -> None:
+        self.table, self.target = table, 0.0
+        of_rows = values[table.rows]
+        # Places in `table.rows` by domain, then value, then row: the rows of a domain stay in its stretch.
+        order = np.lexsort((table.rows, of_rows, table.codes[table.rows]))
+        self._rows = table.rows[order]
+        self._values = of_rows[order].astype(np.float32)
+        self._used = np.zeros(len(order), dtype=bool)
+
+    @property
+    def lowest(self) -> float:
+        """The lowest value."""
+        return float(self._values.min())
+
+    @property
+    def highest(self) -> float:
+        """The highest value."""
+        return float(self._values.max())
+
+    def take(self, domains: ArrayLike) -> Ints:
+        """The next rows of the given domains; none twice unless a domain has fewer than are taken.
+
+        Args:
+            domains: `(n,)` integers in `[0, D)`.
+
+        Returns:
+            `(n,)` int64 row numbers, the i-th of domain `domains[i]`.
+        """
+        given = np.asarray(domains, dtype=np.int64)
+        counts = np.bincount(given, minlength=len(self.table))
+        rows = np.zeros_like(given)
+        taken = [self._nearest(int(domain), int(counts[domain])) for domain in np.flatnonzero(counts)]
+        rows[np.argsort(given, kind="stable")] = np.concatenate([rows[:0], *taken])
+        return rows
+
+    def _nearest(self, domain: int, count: int) -> Ints:
+        start, end = int(self.table.starts[domain]), int(self.table.starts[domain + 1])
+        parts: list[Ints] = []
+        while count > end - start:  # each row once, and again
+            parts.append(self._rows[start:end].astype(np.int64))
+            count -= end - start
+        used = self._used[start:end]
+        if used.sum() + count > max((end - start + 1) // 2, count):
+            used[:] = False
+        values = self._values[start:end]
+        middle, reach = int(np.searchsorted(values, self.target)), count
+        while True:
+            low, high = max(middle - reach, 0), min(middle + reach, len(values))
+            free = low + np.flatnonzero(~used[low:high])
+            whole = low == 0 and high == len(values)
+            if len(free) >= count or whole:
+                distance = np.abs(values[free].astype(np.float64) - self.target)
+                best = free[np.lexsort((self._rows[start:end][free], distance))][:count]
+                # Rows outside may be as close as the farthest of these.
+                beyond = self._beyond(values, low, high)
+                if whole or np.abs(values[best[-1:]] - self.target).max(initial=0.0) < beyond:
+                    break
+            reach *= 2
+        used[best] = True
+        return np.concatenate([*parts, self._rows[start:end][best].astype(np.int64)])
+
+    def _beyond(self, values: NDArray[np.float32], low: int, high: int) -> float:
+        """How close the closest row outside `[low, high)` can be."""
+        left = self.target - float(values[low - 1]) if low > 0 else math.inf
+        right = float(values[high]) - self.target if high < len(values) else math.inf
+        return min(left, right)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The target, and the rows that were taken lately."""
+        return {"target": self.target, "used": torch.from_numpy(np.sort(self._rows[self._used]).astype(np.int64))}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` returned.
+
+        Raises:
+            ValueError: It is not such a state.
+        """
+        target, used = state.get("target"), read_tensor(state, "used", torch.int64, None)
+        if not isinstance(target, float) or not math.isfinite(target):
+            raise ValueError(f"its 'target' is {target!r}, not a finite number")
+        marked = np.isin(self._rows, used)
+        if marked.sum() != len(used):
+            raise ValueError("its 'used' are not different rows of the data")
+        self.target, self._used = target, marked
