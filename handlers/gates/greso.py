@@ -44,11 +44,11 @@ class Greso(ChanceGate):
     explore_min: Share = 0.01
 
     # Of easy and of hard prompts.
-    _p: list[float] = field(default_factory=list, init=False, repr=False, compare=False)
+    _p: NDArray[np.float64] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._p = [self.p_init, self.p_init]
+        self._p = np.full(2, self.p_init)
 
     @property
     def explore_share(self) -> float:
@@ -57,12 +57,12 @@ class Greso(ChanceGate):
     @property
     def p_easy(self) -> float:
         """Chance of a prompt that all rollouts of its latest group solved."""
-        return self._p[0]
+        return float(self._p[0])
 
     @property
     def p_hard(self) -> float:
         """Chance of a prompt that no rollout of its latest group solved."""
-        return self._p[1]
+        return float(self._p[1])
 
     def chance(self, prompts: PromptHistory) -> NDArray[np.float64]:
         p = np.where(prompts.streak > 0, self.p_easy, self.p_hard)
@@ -71,16 +71,19 @@ class Greso(ChanceGate):
     def update(self, groups: StepGroups) -> None:
         if not len(groups) or 2 * groups.known.sum() < len(groups):
             return
-        for at, kind in enumerate((1, -1)):
-            share = np.mean(groups.kind == kind)
-            moved = self._p[at] + (-self.step if share >= self.targets[at] else self.step)
-            self._p[at] = min(max(moved, LOWEST), HIGHEST)
+        shares = np.mean(groups.kind[:, None] == (1, -1), axis=0)
+        change = np.where(shares >= self.targets, -self.step, self.step)
+        self._p = np.clip(self._p + change, LOWEST, HIGHEST)
 
     def state_dict(self) -> dict[str, Any]:
         return {"p_easy": self.p_easy, "p_hard": self.p_hard}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        read = [state.get(name) for name in ("p_easy", "p_hard")]
-        if not all(isinstance(p, float) and LOWEST <= p <= HIGHEST for p in read):
+        read = [state.get("p_easy"), state.get("p_hard")]
+        if not all(map(_is_base, read)):
             raise ValueError(f"its p_easy and p_hard are {read}, not numbers in [{LOWEST}, {HIGHEST}]")
-        self._p = [float(p) for p in read if p is not None]
+        self._p = np.array(read, dtype=np.float64)
+
+
+def _is_base(value: Any) -> bool:
+    return isinstance(value, float) and LOWEST <= value <= HIGHEST

@@ -86,11 +86,11 @@ def test_every_mistake_of_many_policies_at_once():
         }
     ) == [
         "dataflex.policies[0].aply: unknown key (did you mean 'apply'?)",
-        "dataflex.policies[1].mechanism: should be 'select', 'reweight' or 'mix', not 'reweigh'",
+        "dataflex.policies[1].mechanism: should be 'select', 'reweight', 'mix' or 'gate', not 'reweigh'",
         "dataflex.policies[2].scorer.parms: unknown key (did you mean 'params'?)",
         "dataflex.policies[5]: should be a mapping with the keys mechanism, scorer, actuator, name, apply, normalize, "
         "advantages, warmup_step, update_step, shadow, refill, domains, domain_key, unlisted, initial, window, "
-        "not 'select'",
+        "signal, success_threshold, not 'select'",
         "dataflex.handlers[1].path: is missing",
         "dataflex.handlers[2]: should be a mapping with the keys path, params, not 3",
         "dataflex.on_eror: unknown key (did you mean 'on_error'?)",
@@ -124,8 +124,11 @@ def test_without_a_mechanism_an_actuator_is_looked_for_among_all():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"mechanism": None}, "dataflex.mechanism: should be 'select', 'reweight' or 'mix', not None"),
-        ({"mechanism": ["select"]}, "dataflex.mechanism: should be 'select', 'reweight' or 'mix', not ['select']"),
+        ({"mechanism": None}, "dataflex.mechanism: should be 'select', 'reweight', 'mix' or 'gate', not None"),
+        (
+            {"mechanism": ["select"]},
+            "dataflex.mechanism: should be 'select', 'reweight', 'mix' or 'gate', not ['select']",
+        ),
         ({"scorer": "reward"}, "dataflex.scorer: should be a mapping with the keys name, params, not 'reward'"),
         ({"scorer": {"name": 3}}, "dataflex.scorer.name: should be text, not 3"),
         ({"scorer": {"params": {}}}, "dataflex.scorer.name: is missing"),
@@ -137,7 +140,6 @@ def test_without_a_mechanism_an_actuator_is_looked_for_among_all():
         ({"update_step": 0}, "dataflex.update_step: should be greater than or equal to 1, not 0"),
         ({"warmup_step": 1.5}, "dataflex.warmup_step: should be a valid integer, not 1.5"),
         ({"advantages": "all"}, "dataflex.advantages: should be 'subset' or 'full', not 'all'"),
-        ({"refill": True}, "dataflex.refill: is not available in this version"),
         ({"policy": {}}, "dataflex.policy: unknown key (did you mean 'policies'?)"),
         ({"handlers": "os:getcwd"}, "dataflex.handlers: should be a list, not 'os:getcwd'"),
         ({"tensorboard": True}, "dataflex.tensorboard: should be a mapping, not True"),
@@ -167,11 +169,10 @@ def test_policies_may_stand_by_name():
     ]
 
 
-def test_mechanisms_that_are_not_there_yet_are_named():
+def test_of_some_mechanisms_a_run_has_one_policy():
     gate = {"mechanism": "gate", "actuator": {"name": "greso"}}
     mix = {"mechanism": "mix", "actuator": {"name": "static"}}
     assert issues({"policies": [gate, SELECT, gate, mix, mix]}) == [
-        "dataflex.policies[0].mechanism: 'gate' is not available in this version (available: select, reweight, mix)",
         "dataflex.policies[2].mechanism: a second 'gate': a run has one at most, and dataflex.policies[0] is one",
         "dataflex.policies[4].mechanism: a second 'mix': a run has one at most, and dataflex.policies[3] is one",
     ]

@@ -89,7 +89,9 @@ def test_a_driver_in_shadow_decides_nothing_whoever_proposes():
     bus = EventBus()
     bus.subscribe(BufferSample, lambda event: event.context.mix(torch.tensor([1.0, 3.0])), name="somebody")
     drawn = [
-        StepDriver(bus, RunFacts(), shadow=shadow).buffer_sample(StepId(1), 4, ("a", "b"), torch.tensor([2, 2]))
+        StepDriver(bus, RunFacts(), shadow=shadow)
+        .buffer_sample(StepId(1), 4, ("a", "b"), torch.tensor([2, 2]))
+        .proportions
         for shadow in (False, True)
     ]
     assert drawn[0] is not None

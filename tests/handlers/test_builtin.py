@@ -77,6 +77,11 @@ def test_defaults_are_those_of_the_paper_or_its_authors():
         },
         "sec": {"alpha": 0.5, "temperature": 0.4, "floor": 0.0},
         "exp3": {"alpha": 0.9},
+        "greso": {"p_init": 0.5, "step": 0.01, "targets": (0.0833, 0.1667), "explore_min": 0.01},
+        "mopps": {"target": 0.5, "decay": 1.0, "candidates": 8, "explore": 0.01},
+        "learnability": {"explore": 0.1},
+        "difficulty_pools": {"easy": 0.75, "hard": 0.25, "weight_easy": 0.2, "weight_hard": 0.2, "explore": 0.01},
+        "adarft": {"column": ..., "target": 0.5, "step": 50.0, "sensitivity": 2.0, "start": 0.0},
         "tensorboard": {"histograms_every": 10},
     }
 
@@ -89,6 +94,7 @@ def test_what_is_declared_beside_the_parameters():
             "reweighter": ["normalize"],
             "selector": ["scope", "normalize"],
             "mixer": ["default_scorer"],
+            "gate": ["needs_groups"],
         }.items()
         for label, entry in registry.names(kind).items()
         if entry.component.__module__.startswith("dataflex_events.handlers.")
@@ -135,6 +141,14 @@ def test_what_is_declared_beside_the_parameters():
         "dump_ucb": "group_advantage",
         "sec": "group_advantage",
         "exp3": "group_advantage",
+    }
+    gates = {label: values["needs_groups"] for label, values in declared.items() if label in registry.names("gate")}
+    assert gates == {
+        "greso": True,
+        "mopps": True,
+        "learnability": True,
+        "difficulty_pools": True,
+        "adarft": False,
     }
 
 

@@ -33,7 +33,7 @@ class Run:
 
     def next_draw(self, prompts: int) -> tuple[list[str], Tensor | None]:
         sizes = torch.from_numpy(self.table.sizes)
-        shares = self.driver.buffer_sample(StepId(self.step), prompts, self.table.names, sizes)
+        shares = self.driver.buffer_sample(StepId(self.step), prompts, self.table.names, sizes).proportions
         self.planned = self.draw.plan(prompts, None if shares is None else shares.numpy())
         return [self.table.names[code] for code in self.planned.domains], shares
 
