@@ -26,15 +26,15 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run_mix(tmp_path_factory.mktemp("single"), [MIX], handlers, *overrides, steps=STEPS).succeeded()
 
 
-def test_a_whole_batch_follows_the_proportions(straight: Run):
+def test_batches_and_refills_follow_the_proportions(straight: Run):
     got = prompts(straight.folder)
-    assert len(got) == 8 * PROMPTS
+    assert len(got) > 8 * PROMPTS, "nothing was refilled"
     assert {prompt.rollouts for prompt in got} == {ROLLOUTS}
     assert worst_prefix(got) < 1
     assert worst_window(got) < 2
 
 
-def test_so_do_single_prompts_and_those_of_refills(single: Run):
+def test_so_do_those_that_verls_own_filter_asks_for(single: Run):
     got = [prompt for prompt in prompts(single.folder) if prompt.step < CUT]
     assert len(got) > (CUT - 1) * PROMPTS, "nothing was refilled"
     assert worst_prefix(got) < 1
@@ -70,6 +70,5 @@ def test_what_a_selector_drops_is_counted(straight: Run):
     }
     trained = {name: sum(metrics[f"dataflex/domain/{name}/kept"] for metrics in straight.metrics) for name in NAMES}
     assert counted == {name: float(ROLLOUTS * sent[name]) for name in NAMES}
-    assert (
-        sum(trained.values()) == sum(metrics["dataflex/rows"] for metrics in straight.metrics) < 8 * PROMPTS * ROLLOUTS
-    )
+    half = 8 * PROMPTS * ROLLOUTS / 2
+    assert sum(trained.values()) == sum(metrics["dataflex/rows"] for metrics in straight.metrics) == half

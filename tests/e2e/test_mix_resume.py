@@ -60,8 +60,17 @@ def test_statistics_and_draw_are_the_same_to_the_last_bit(straight: Run, killed:
     folders = (straight.folder, killed.folder)  # the resumed run saves where the killed one did
     one, other = (read_state(folder / "checkpoints" / f"global_step_{STEPS}" / "dataflex") for folder in folders)
     assert_same(one, other)
-    (stats,) = [part["state"]["stats"] for part in one["parts"].values() if "stats" in part["state"]]
-    assert stats["count"].sum() == STEPS * PROMPTS * ROLLOUTS
+    generated = len(prompts(straight.folder))
+    assert one["parts"]["mix"]["state"]["stats"]["count"].sum() == generated * ROLLOUTS
+    visits = one["parts"]["gate"]["state"]["visits"]
+    assert visits.sum() == generated > len(visits), "some prompts came back"
+
+
+def test_gate_and_refill_had_something_to_do(straight: Run):
+    assert sum(step["dataflex/refill/evicted"] for step in straight.metrics) > PROMPTS
+    assert not any(step["dataflex/refill/exhausted"] for step in straight.metrics)
+    assert all(step["dataflex/gate/skipped"] for step in straight.metrics)
+    assert sum(step["dataflex/gate/explored"] for step in straight.metrics) > 0
 
 
 def test_validation_reports_every_domain(straight: Run):

@@ -1,4 +1,4 @@
-"""Runs that draw in other proportions at every step, and are killed and resumed."""
+"""Runs that draw in other proportions at every step, through a gate, refill, and are killed and resumed."""
 
 from __future__ import annotations
 
@@ -26,6 +26,11 @@ MIX = {
     "actuator": {"name": "mixprobe:InTurn", "params": {"turns": TURNS}},
 }
 BAND = {"mechanism": "select", "scorer": {"name": "group_solve_rate"}, "actuator": {"name": "threshold_band"}}
+# One fresh prompt for each dropped group: so a run does not depend on timing.
+REFILLED = {**BAND, "refill": {"eager": False, "on_exhausted": "accept"}}
+# Draws random numbers, and meets prompts again: the data are small.
+GATE = {"mechanism": "gate", "actuator": {"name": "mopps", "params": {"candidates": 4, "explore": 0.1}}}
+HALF = {"mechanism": "select", "scorer": {"name": "reward"}, "actuator": {"name": "max_variance"}}
 
 ROLLOUT, ACTOR = "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
 # Everything that the lab supports, so that a comparison to the last bit is worth something.
@@ -35,6 +40,8 @@ EVERYTHING = [
     f"{ACTOR}.ppo_mini_batch_size=4",
     f"{ACTOR}.ppo_max_token_len_per_gpu=256",
     f"{ACTOR}.optim.lr=5e-5",
+    "data.train_max_samples=128",
+    "trainer.total_epochs=10",
     # reference policy
     f"{ACTOR}.use_kl_loss=True",
     # log-probs of the rollout server in the loss
@@ -96,7 +103,7 @@ def run_and_listen(folder: Path, checkpoints: Path, *, kill: int = 0) -> tuple[R
     try:
         run = run_mix(
             folder,
-            [MIX, BAND],
+            [MIX, GATE, REFILLED, HALF],
             [{"path": "mixprobe:KillAt", "params": {"step": kill}}],
             *EVERYTHING,
             f"trainer.default_local_dir={checkpoints}",
