@@ -90,7 +90,7 @@ def numbers(dataset: Any, column: str, path: str) -> np.ndarray:
     for values in _column(dataset, column, path):
         try:
             found = values.cast(pa.float64())
-        except pa.ArrowInvalid as error:
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise ConfigError([ConfigIssue(path, f"is the column {column!r}, which has no numbers: {error}")]) from None
         parts.append(found.fill_null(np.nan).to_numpy(zero_copy_only=False))
     read = np.concatenate(parts)
@@ -137,7 +137,7 @@ def _column(dataset: Any, column: str, path: str) -> Iterator[Any]:
         item = dataset[row]
         _require(column, list(item), path)
         value = item[column]
-        if value is not None and not isinstance(value, str | bool | int | float):
+        if value is not None and not isinstance(value, str | bool | int | float | np.integer | np.floating):
             raise ConfigError([ConfigIssue(path, f"is the column {column!r}, which has {value!r} in row {row}")])
         values.append(None if value is None or value != value else str(value))
     yield pa.array(values, pa.string())

@@ -9,6 +9,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from dataflex_events.driver import StepDriver
 from dataflex_events.errors import ConfigIssue
+from dataflex_events.fields import is_outcome
 from dataflex_events.plan import Plan
 from dataflex_events.run import RunFacts
 
@@ -56,7 +57,9 @@ def draw_issues(config: DictConfig, plan: Plan, absent: Mapping[str, str], no_gr
     if plan.draws and data.get("train_max_samples", -1) > 0 and data.shuffle and data.get("seed") is None:
         logger.warning("data.train_max_samples without data.seed: every start has other data, and none can be resumed")
     reward = config.reward.reward_model
-    if reward.enable and not reward.enable_resource_pool and driver.group_fields & {"reward", "rm_scores"}:
+    # What the reward function returns beside the score comes with the score.
+    early = any(field in ("reward", "rm_scores") or is_outcome(field) for field in driver.group_fields)
+    if reward.enable and not reward.enable_resource_pool and early:
         message = (
             "needs the reward of each group when it is finished, and a reward model that shares its devices with the "
             "trainer gives it later; set reward.reward_model.enable_resource_pool=true"

@@ -59,7 +59,7 @@ class DrawnPrompts(_Trainer):
     def _init_dataloader(self) -> None:
         super()._init_dataloader()
         self._rows: dict[str, int] = {}  # of the prompts that are being generated, by uid
-        self._drawn: list[int] = []  # rows that this step has drawn
+        self._drawn: list[int] = []  # rows that this step has drawn through the gate
         self._drawn_at = -1
         if self._driver is None:
             return
@@ -92,9 +92,11 @@ class DrawnPrompts(_Trainer):
         same = {"batch_size": theirs.batch_size, "collate_fn": theirs.collate_fn, "drop_last": theirs.drop_last}
         self.train_dataloader_it = None
         data = self.config.data
-        draw = table and PromptDraw(table, seed=data.get("seed") or 0, shuffle=bool(data.shuffle))
-        if not self._plan.draws:
-            self._shadow_draw = draw
+        order: dict[str, Any] = {"seed": data.get("seed") or 0, "shuffle": bool(data.shuffle)}
+        gate = self._plan.gate
+        if table is not None and gate is not None and gate.shadow:
+            self._shadow_draw = PromptDraw(table, **order)
+        if table is None or not self._plan.draws:
             self.train_dataloader = StatefulDataLoader(
                 self.train_dataset, sampler=theirs.sampler, num_workers=theirs.num_workers, **same
             )
@@ -102,7 +104,7 @@ class DrawnPrompts(_Trainer):
         if theirs.num_workers:
             message = "data.dataloader_num_workers=%d is set to 0: prompts fetched ahead would follow past proportions"
             logger.warning(message, theirs.num_workers)
-        self._draw = draw
+        self._draw = PromptDraw(table, **order)
         self._sampler = PlanSampler(len(self.train_dataset))
         self.train_dataloader = PlannedLoader(self.train_dataset, sampler=self._sampler, num_workers=0, **same)
 
@@ -143,10 +145,10 @@ class DrawnPrompts(_Trainer):
             shares = None if decision.proportions is None else decision.proportions.numpy()
             for number in [1] * count if singly else [count]:
                 planned = draw.plan(number, shares, gate, self._drawn)
-                self._drawn.extend(planned.rows.tolist())
                 if draw is self._draw:
                     rows.extend(planned.rows.tolist())
                 if gate is not None:
+                    self._drawn.extend(planned.rows.tolist())
                     gate.planned(planned)
         if self._draw is not None:
             self._sampler.planned.extend(rows)

@@ -42,6 +42,7 @@ DEFINITIONS: dict[str, tuple[str, ...]] = {
         "PPOTrainerSync.train_dataset",
         "PPOTrainerSync.train_dataloader",
         "PPOTrainerSync.train_dataloader_it",
+        "PPOTrainerSync.total_training_steps",
     ),
     # which groups have ended, before any is thrown away
     "verl.trainer.ppo.v1.replay_buffer": (
@@ -49,6 +50,12 @@ DEFINITIONS: dict[str, tuple[str, ...]] = {
         "ReplayBuffer.finished_keys",
         "ReplayBuffer.failure_keys",
         "ReplayBuffer.partitions",
+        # groups that a policy drops are replaced as those that verl's own filter drops
+        "ReplayBuffer.sample(global_steps, partition_id, batch_size)",
+        "ReplayBuffer._dapo_filtered_keys(partition_id)",
+        "ReplayBuffer.refill_fn",
+        "ReplayBuffer.filter_groups_metric",
+        "ReplayBuffer.max_inflight_gen_batches",
     ),
     # how advantages are computed anew
     "verl.trainer.ppo.v1.utils": (
@@ -91,7 +98,7 @@ TEXTS: dict[str, tuple[str, ...]] = {
     # the shape of a step with dropped rows
     "verl.workers.engine_workers": ("mini_batch_size", "dataloader_kwargs"),
     "verl.workers.engine.utils": ("micro_batch_size_per_gpu",),
-    # the tags of rows
-    "verl.trainer.ppo.v1.trainer_base": ("is_padding",),
+    # the tags of rows; how many prompts are fetched at once, and verl's own filter beside ours
+    "verl.trainer.ppo.v1.trainer_base": ("is_padding", "gen_batch_size", "filter_groups", "max_inflight_gen_batches"),
     "verl.trainer.ppo.v1.agent_loop_tq": ("response_len",),
 }

@@ -40,7 +40,7 @@ class Refilling:
     ) -> None:
         self.refill = refill
         self._account = account
-        self._submit, self._sample = buffer.refill_fn, buffer.sample
+        self._buffer, self._submit, self._sample = buffer, buffer.refill_fn, buffer.sample
         self._begin(0, 0)
         buffer.refill_fn, buffer.sample = self._add, self._sample_from
         buffer.max_inflight_gen_batches = most_in_flight
@@ -51,7 +51,8 @@ class Refilling:
     def _begin(self, step: int, batch: int) -> None:
         self._step, self._batch = step, batch
         self._bound = int(self.refill.max_generated_factor * batch)
-        self._generated, self._evicted, self._filtered = batch, 0, 0
+        self._generated, self._evicted, self._found = batch, 0, 0
+        self._filtered: set[str] = set()  # by verl's filter alone
         self._exhausted = False
         self._told = time.monotonic()
 
@@ -80,9 +81,11 @@ class Refilling:
             RefillError: More may not be generated, and `on_exhausted` is "raise" or all that is left failed.
         """
         stale, filtered, failed, counts = reasons
-        self._filtered += len(filtered - dropped)
+        self._filtered |= filtered - dropped
         leave = stale | failed
         droppable = (filtered | dropped) - leave
+        ended = self._buffer.finished_keys[TRAIN] | self._buffer.failure_keys[TRAIN]
+        self._found = len(ended - leave - droppable)
         room = self._bound - self._batch - self._evicted
         if len(leave) + len(droppable) > room:
             if self.refill.on_exhausted == "raise" or len(leave) > room:
@@ -110,11 +113,10 @@ class Refilling:
             logger.warning("waiting for a full batch: %s", self._state())
 
     def _state(self) -> str:
-        kept = self._account().kept
-        theirs = f"; algorithm.filter_groups dropped {self._filtered}" if self._filtered else ""
+        theirs = f"; algorithm.filter_groups dropped {len(self._filtered)}" if self._filtered else ""
         return (
-            f"step {self._step}: {self._generated} prompts were generated, {self._evicted} groups replaced, {kept} of "
-            f"{self._batch} are found ({self._account()}{theirs})"
+            f"step {self._step}: {self._generated} prompts were generated, {self._evicted} groups replaced, "
+            f"{self._found} of {self._batch} are found ({self._account()}{theirs})"
         )
 
     def _message(self) -> str:

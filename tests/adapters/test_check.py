@@ -9,6 +9,7 @@ import pytest
 from fakeverl import FakeVerl
 from omegaconf import OmegaConf
 from runfiles import BLOCK, RUN, WRONG_BLOCK, under_dataflex
+from tenmistakes import FILE, LINES, MESSAGE
 
 from dataflex_events import ConfigError, cli
 from dataflex_events.adapters.verl.commands._compose import load
@@ -60,6 +61,11 @@ def test_a_wrong_run_gets_the_message_of_the_run(capsys: pytest.CaptureFixture[s
     with pytest.raises(ConfigError) as of_the_run:
         checking(lambda config: None)(load([file]).config)
     assert str(of_the_run.value) == MISTAKES
+
+
+def test_ten_mistakes_are_told_of_in_one_message(capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(LINES) == 10
+    assert check(capsys, str(FILE)) == (1, "", f"dataflex-events: {MESSAGE}\n")
 
 
 def test_overrides_count(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ import torch
 from omegaconf import OmegaConf
 
 from dataflex_events.adapters.verl.checkpoint import checkpoint_folder, restore, save
+from dataflex_events.adapters.verl.gates import whole_dataset
 from dataflex_events.plan import Plan, make_plan
 from dataflex_events.pools import DomainTable
 from dataflex_events.prompts import PromptDraw
@@ -21,6 +22,7 @@ NAMES = ("a", "b")
 CODES = np.array([0, 1] * 10)
 SEC: dict[str, Any] = {"mechanism": "mix", "actuator": {"name": "sec"}}
 BAND = {"mechanism": "select", "scorer": {"name": "group_solve_rate"}, "actuator": {"name": "threshold_band"}}
+GRESO = {"mechanism": "gate", "actuator": {"name": "greso"}}
 DATA, OTHER = "fingerprint of the data", "of other data"
 
 
@@ -108,6 +110,57 @@ def test_nothing_is_written_where_there_is_nothing_to_remember(tmp_path: Path, c
 def test_other_data_are_refused(folder: Path):
     with pytest.raises(StateError, match=r"is about other data.*delete the folder to start the statistics fresh"):
         restored(folder, SEC, data=OTHER)
+
+
+def gated(**policy: Any) -> Plan:
+    """A run with a gate that is about to start."""
+    plan = make_plan({**GRESO, **policy})
+    assert plan.gate is not None
+    plan.gate.begin(whole_dataset(20), {})
+    return plan
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Path:
+    """A checkpoint of a run whose shadow gate has seen one group, of row 3."""
+    plan = gated(shadow=True)
+    plan.gate.stats.add([3], [4], [4], [True])
+    plan.gate.stats.commit()
+    save(tmp_path / "dataflex", plan, None, DATA, 1)
+    return tmp_path / "dataflex"
+
+
+@pytest.mark.parametrize("shadow", [False, True])
+def test_a_gates_statistics_go_on(watched: Path, shadow: bool):
+    plan = gated(shadow=shadow)
+    restore(watched, plan, None, DATA, 1)
+    assert plan.gate.stats.look([3, 4]).visits.tolist() == [1, 0]
+
+
+def test_a_gates_statistics_are_about_rows_of_the_data(watched: Path, caplog: pytest.LogCaptureFixture):
+    """Also where verl draws."""
+    with pytest.raises(StateError, match=r"is about other data.*delete the folder to start the statistics fresh"):
+        restore(watched, gated(shadow=True), None, OTHER, 1)
+    restored(watched, BAND, data=OTHER)  # without a gate nobody reads them
+    assert "gate: its state in the checkpoint is not used" in caplog.text
+
+
+def test_a_gate_joins_a_run_on_other_data(tmp_path: Path):
+    plan, _ = begun({**SEC, "shadow": True})
+    save(tmp_path, plan, None, OTHER, 1)
+    gate = gated(shadow=True)
+    restore(tmp_path, gate, None, DATA, 1)
+    assert gate.gate.stats.look(range(20)).visits.tolist() == [0] * 20
+
+
+@pytest.mark.parametrize("change", [{"success_threshold": 0.7}, {"signal": "acc"}])
+def test_outcomes_that_are_counted_otherwise_start_fresh(
+    watched: Path, change: dict[str, Any], caplog: pytest.LogCaptureFixture
+):
+    plan = gated(shadow=True, **change)
+    restore(watched, plan, None, DATA, 1)
+    assert plan.gate.stats.look([3]).visits.tolist() == [0]
+    assert "gate: starts fresh" in caplog.text
 
 
 def test_a_state_of_another_step_is_refused(folder: Path):

@@ -5,82 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import datasets
-import numpy as np
 import pytest
-from omegaconf import OmegaConf
-from tensordict import NonTensorStack, TensorDict
+from drawtrainer import DrawTrainer as Trainer
 from torchdata.stateful_dataloader import StatefulDataLoader
 from torchdata.stateful_dataloader.sampler import RandomSampler
 
-from dataflex_events import ConfigError, RunFacts, StepDriver, VerificationError
+from dataflex_events import ConfigError, VerificationError
 from dataflex_events.adapters.verl.dataset import ROW_COLUMN
-from dataflex_events.adapters.verl.drawing import DrawnPrompts
-from dataflex_events.plan import make_plan
 
 MIX: dict[str, Any] = {"mechanism": "mix", "actuator": {"name": "static", "params": {"proportions": [3, 1]}}}
-
-
-class Data:
-    def __init__(self, domains: list[str]) -> None:
-        self.dataframe = datasets.Dataset.from_dict({"domain": domains})
-
-    def __len__(self) -> int:
-        return len(self.dataframe)
-
-    def __getitem__(self, row: int) -> dict[str, Any]:
-        return dict(self.dataframe[row])
-
-
-def collate(items: list[dict[str, Any]]) -> dict[str, Any]:
-    return {name: np.array([item[name] for item in items], dtype=object) for name in items[0]}
-
-
-class VerlsTrainer:
-    """Of verl's trainer what is about data."""
-
-    global_steps, local_trigger_step = 1, 0
-
-    def _init_dataloader(self) -> None:
-        self.train_dataset = Data(self.domains)
-        self.train_dataloader = StatefulDataLoader(
-            dataset=self.train_dataset,
-            batch_size=self.config.data.gen_batch_size or self.config.data.train_batch_size,
-            num_workers=self.config.data.dataloader_num_workers,
-            drop_last=True,
-            collate_fn=collate,
-            sampler=RandomSampler(self.train_dataset),
-        )
-        self.train_dataloader_it = None
-
-    def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
-        size = self.train_dataloader.batch_size
-        self.train_dataloader_it = self.train_dataloader_it or iter(self.train_dataloader)
-        count = num_prompts or self.config.data.train_batch_size
-        chunks = [next(self.train_dataloader_it) for _ in range(count // size)]
-        columns = {name: [value for chunk in chunks for value in chunk[name]] for name in chunks[0]}
-        columns["uid"] = [f"uid{number}" for number in range(len(columns["domain"]))]
-        stacks = {name: NonTensorStack(*values) for name, values in columns.items()}
-        return TensorDict(stacks, batch_size=[len(columns["uid"])])
-
-
-class Trainer(DrawnPrompts, VerlsTrainer):
-    def __init__(self, block: dict[str, Any] | None, domains: list[str], **data: Any) -> None:
-        settings = {"train_batch_size": 4, "gen_batch_size": None, "dataloader_num_workers": 0}
-        settings |= {"shuffle": True, "seed": 1}
-        self.config = OmegaConf.create({"data": {**settings, **data}})
-        self.domains = domains
-        self._driver = None
-        if block is not None:
-            self._plan = make_plan(block)
-            self._driver = StepDriver(self._plan.bus(), RunFacts(), shadow=self._plan.settings.shadow)
-        self._init_dataloader()
-
-    def draw(self, count: int | None = None) -> list[str]:
-        self.global_steps += 1
-        return [str(domain) for domain in self._next_train_batch(count)["domain"]]
-
-
 TWO = ["a", "b"] * 10
 
 

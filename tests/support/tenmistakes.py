@@ -1,4 +1,4 @@
-"""What a run of `mistakes/ten.yaml` must be told: its ten mistakes, and that gates are not there yet."""
+"""What a run of `mistakes/ten.yaml` must be told: its ten mistakes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 FILE = Path(__file__).parent / "mistakes" / "ten.yaml"
 
 LINES = [
-    "dataflex.policies[7].mechanism: 'gate' is not available in this version (available: select, reweight, mix)",
     "dataflex.policies[8].mechanism: a second 'gate': a run has one at most, and dataflex.policies[7] is one",
     "dataflex.verify_evry: unknown key (did you mean 'verify_every'?)",
     "dataflex.policies[0].scorer.name: unknown scorer 'group_solve_rat' (did you mean 'group_solve_rate'?)",
