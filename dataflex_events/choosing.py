@@ -107,7 +107,7 @@ class Choice:
             self._draw(passed[now])
             passed = passed[~now]
         if self._open.any():
-            self._draw(pools.take(np.repeat(np.arange(len(self._table)), self._open)))
+            self._draw(self._others(pools))
         rows = np.empty_like(self._domains)
         order = np.argsort(self._domain(self._rows), kind="stable")
         rows[np.argsort(self._domains, kind="stable")] = self._rows[order]
@@ -119,6 +119,16 @@ class Choice:
         now = _turns(domain) < self._open[domain]
         self._rows = np.concatenate([self._rows, rows[now]])
         self._open = self._open - np.bincount(domain[now], minlength=len(self._open))
+
+    def _others(self, pools: RowSource) -> Ints:
+        """What else there is in domains that are still open, each row once: those that were drawn a moment ago last.
+
+        Where passes over a domain meet, rows can have come up twice and others not at all.
+        """
+        counts = np.where(self._open > 0, np.maximum(self._table.sizes, self._open), 0)
+        rows = pools.take(np.repeat(np.arange(len(counts)), counts))
+        rows = rows[~np.isin(rows, self._rows)]
+        return rows[np.argsort(np.isin(rows, self._seen), kind="stable")]
 
     def _fresh(self, rows: Ints) -> Ints:
         """Those of the rows that did not come up before; now they did."""

@@ -97,7 +97,8 @@ class PromptDraw:
         self._asked += 1
         share = gated.gate.explore_share
         turns = np.floor(self._gated * share).astype(np.int64) - np.floor(before * share).astype(np.int64)
-        rng = np.random.Generator(np.random.Philox(key=[self._pools.seed % 2**64, self._asked]))
+        key = np.array([self._pools.seed % 2**64, self._asked], dtype=np.uint64)
+        rng = np.random.Generator(np.random.Philox(key=key))
         choice = Choice(self.table, domains, drawn)
         choice.explore(self._explore.take(np.repeat(np.arange(size), turns)))
         choice.ask(gated, self._pools, rng)
