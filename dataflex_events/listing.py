@@ -37,6 +37,8 @@ _YAML = {
     "scorer": "scorer: {call}",
     "reweighter": "mechanism: reweight\nactuator: {call}",
     "selector": "mechanism: select\nactuator: {call}",
+    "mixer": "mechanism: mix\nactuator: {call}",
+    "gate": "mechanism: gate\nactuator: {call}",
 }
 
 

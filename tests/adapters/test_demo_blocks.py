@@ -11,7 +11,13 @@ import yaml
 from dataflex_events.adapters.verl.block import dataflex_block
 from dataflex_events.adapters.verl.commands import demo
 from dataflex_events.adapters.verl.commands._compose import load
-from dataflex_events.adapters.verl.commands._demo_blocks import DEFAULT, POLICIES, as_overrides, demo_block
+from dataflex_events.adapters.verl.commands._demo_blocks import (
+    DEFAULT,
+    POLICIES,
+    as_overrides,
+    data_overrides,
+    demo_block,
+)
 from dataflex_events.adapters.verl.cpu.lab import Lab, LabSettings
 from dataflex_events.adapters.verl.cpu.overrides import lab_overrides
 from dataflex_events.adapters.verl.preflight import plan_for
@@ -24,9 +30,10 @@ CHOICES = {
     ("select",): ["threshold_band"],
     ("reweight",): ["softmax"],
     ("mix",): ["dump_ucb"],
+    ("gate",): ["learnability"],
     ("reweight", "select"): ["threshold_band", "softmax"],
-    ("all",): ["threshold_band", "softmax", "dump_ucb"],
-    ("mix", "all", "mix"): ["threshold_band", "softmax", "dump_ucb"],
+    ("all",): ["threshold_band", "softmax", "dump_ucb", "learnability"],
+    ("mix", "all", "mix"): ["threshold_band", "softmax", "dump_ucb", "learnability"],
     DEFAULT: ["threshold_band", "softmax"],
 }
 EVERY = pytest.mark.parametrize("chosen", CHOICES, ids="+".join)
@@ -39,7 +46,7 @@ def test_a_block_is_without_mistakes(chosen: tuple[str, ...]) -> None:
     assert list(plan.names) == CHOICES[chosen]
 
 
-@pytest.mark.parametrize("chosen", [("mix",), ("all",), DEFAULT], ids="+".join)
+@pytest.mark.parametrize("chosen", [("mix",), ("gate",), ("all",), DEFAULT], ids="+".join)
 def test_what_is_shown_is_what_runs_in_the_lab(chosen: tuple[str, ...], tmp_path: Path) -> None:
     lab = Lab(tmp_path, LabSettings(), {})
     config = load([*lab_overrides(lab), *as_overrides(demo_block(chosen))]).config
@@ -58,6 +65,12 @@ def test_only_what_can_show_something_is_asked_for(chosen: tuple[str, ...]) -> N
     assert ("verify_every" in block) == bool(changes_the_batch)
 
 
+def test_a_gate_sees_its_prompts_several_times() -> None:
+    assert "data.train_max_samples=256" in data_overrides(["gate"])
+    assert "data.train_max_samples=256" in data_overrides(["mix", "all"])
+    assert data_overrides(DEFAULT) == data_overrides(["mix"]) == []
+
+
 def test_the_option() -> None:
     parser = argparse.ArgumentParser()
     demo.configure(parser)
@@ -67,4 +80,4 @@ def test_the_option() -> None:
     for name in (*POLICIES, "all"):
         assert parser.parse_args(["--mechanism", name]).mechanism == [name]
     with pytest.raises(SystemExit):
-        parser.parse_args(["--mechanism", "gate"])
+        parser.parse_args(["--mechanism", "curriculum"])

@@ -54,6 +54,21 @@ def test_mix(tmp_path: Path) -> None:
     ]
 
 
+def gated(number: int) -> dict[str, float]:
+    bill = {"dataflex/rollouts_generated": 64.0, "dataflex/rollouts_useful": 16.0 * (number + 1)}
+    return {"critic/score/mean": 0.5, **bill, "dataflex/gate/drawn": 8.0, "dataflex/gate/skipped": 5.0 * number}
+
+
+def test_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = summary_of(tmp_path, *map(gated, range(3)))
+    assert lines[4:6] == [
+        "rollouts that taught   25% -> 75%   (first and last 1 step)",
+        "prompts                24 generated, 15 passed over by the gate",
+    ]
+    print_step({"step": 2, "data": gated(1)})
+    assert capsys.readouterr().out == "step   2  reward 0.50  rollouts that taught 0.50\n"
+
+
 def test_select_and_reweight(tmp_path: Path) -> None:
     lines = summary_of(tmp_path, *({**selected(number), **weighed(number)} for number in range(3)))
     assert lines[4:7] == [

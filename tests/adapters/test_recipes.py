@@ -112,6 +112,9 @@ def eighty_twenty(step: Step) -> Weights:
     return lambda row: [float(value >= bound) for value in row.entropy]
 
 
+# These decide what is generated: `test_draw_recipes.py`.
+DRAWING = ("dapo_refill", "greso_refill", "learnability", "mopps", "pools")
+
 WEIGHING = {"advantage_reweight": ar, "per": per, "top_entropy_tokens": eighty_twenty}
 
 
@@ -183,7 +186,7 @@ def test_a_recipe_fits_the_lab(name: str, tmp_path: Path) -> None:
 
 def test_every_recipe_is_tested_and_in_the_index() -> None:
     names = {path.stem for path in RECIPES.glob("*.yaml")}
-    assert names == {*DROPPING, *WEIGHING}
+    assert names == {*DROPPING, *WEIGHING, *DRAWING}
     index = (RECIPES / "README.md").read_text()
     assert all(f"[`{name}`]({name}.yaml)" in index for name in names)
 

@@ -11,6 +11,10 @@ import yaml
 # In the order in which they act in a step.
 POLICIES: Mapping[str, str] = MappingProxyType(
     {
+        "gate": """\
+    - mechanism: gate                  # generate prompts whose rollouts had different outcomes when they were last seen
+      actuator: {name: learnability}
+""",
         "mix": """\
     - mechanism: mix                   # draw more prompts of the domains with large advantages
       scorer:   {name: group_advantage}
@@ -43,7 +47,15 @@ def demo_block(mechanisms: Collection[str] = DEFAULT) -> str:
     """The YAML for these mechanisms; "all" stands for each of them."""
     chosen = [name for name in POLICIES if name in mechanisms or "all" in mechanisms]
     policies = "".join(POLICIES[name] for name in chosen)
-    return _HEAD + policies + _HISTOGRAMS * ("reweight" in chosen) + _VERIFY * (chosen != ["mix"])
+    return (
+        _HEAD + policies + _HISTOGRAMS * ("reweight" in chosen) + _VERIFY * bool({"select", "reweight"} & set(chosen))
+    )
+
+
+def data_overrides(mechanisms: Collection[str]) -> list[str]:
+    """A gate goes by what it saw of each prompt before: so few prompts that a short run sees them several times."""
+    gates = {"gate", "all"} & set(mechanisms)
+    return ["data.train_max_samples=256", "trainer.total_epochs=1000"] if gates else []
 
 
 def as_overrides(block: str) -> list[str]:

@@ -10,6 +10,8 @@ from typing import Any
 from dataflex_events.adapters.verl.commands._demo_run import LOG, METRICS, TENSORBOARD
 from dataflex_events.adapters.verl.cpu.lab import Lab
 
+GENERATED, USEFUL = "dataflex/rollouts_generated", "dataflex/rollouts_useful"
+
 
 def introduction(lab: Lab, block: str, steps: int) -> str:
     """What is about to be trained, and the YAML that decides what counts."""
@@ -34,6 +36,8 @@ def print_step(record: dict[str, Any]) -> None:
         "gradient norm": "actor/grad_norm",
     }
     parts += [f"{label} {metrics[name]:.2f}" for label, name in shown.items() if name in metrics]
+    if USEFUL in metrics:
+        parts.append(f"rollouts that taught {metrics[USEFUL] / metrics[GENERATED]:.2f}")
     if drawn := shares(metrics):
         parts.append("drawn " + " ".join(f"{domain} {share:.2f}" for domain, share in drawn.items()))
     held_out = pass_rate(metrics)
@@ -75,6 +79,7 @@ def summary(out: Path) -> str:
         lines.append(f"held-out pass rate     {_mean(before.values()):.3f} -> {_mean(after.values()):.3f}")
         lines += [f"  {domain:20s} {before[domain]:.3f} -> {after[domain]:.3f}" for domain in before]
     lines += _mix(steps)
+    lines += _bill(steps)
     rewards = [step["dataflex/reward_before_select"] for step in steps if "dataflex/reward_before_select" in step]
     if rewards and not shares(steps[0]):  # of other domains, rewards are others
         lines.append(f"reward of rollouts     {rewards[0]:.3f} -> {rewards[-1]:.3f}   (first and last step)")
@@ -107,6 +112,22 @@ def _mix(steps: Sequence[dict[str, Any]]) -> list[str]:
         "prompts by domain      share in the first and the last step, rollouts generated in all",
         *(f"  {name:20s} {first[name]:.3f} -> {last[name]:.3f}   {generated[name]:5.0f}" for name in first),
     ]
+
+
+def _bill(steps: Sequence[dict[str, Any]]) -> list[str]:
+    billed = [step for step in steps if USEFUL in step]
+    if not billed:
+        return []
+    third = max(1, len(billed) // 3)
+    first, last = (
+        sum(step[USEFUL] for step in part) / sum(step[GENERATED] for step in part)
+        for part in (billed[:third], billed[-third:])
+    )
+    lines = [f"rollouts that taught   {first:.0%} -> {last:.0%}   (first and last {third} step{'s' * (third > 1)})"]
+    if any("dataflex/gate/skipped" in step for step in billed):
+        drawn, skipped = (sum(step.get(f"dataflex/gate/{name}", 0) for step in billed) for name in ("drawn", "skipped"))
+        lines.append(f"prompts                {drawn:.0f} generated, {skipped:.0f} passed over by the gate")
+    return lines
 
 
 def failure(out: Path, code: int) -> str:

@@ -3,6 +3,7 @@
 Select drops the prompts whose rollouts all succeed or all fail, before any compute is spent on them.
 Reweight lets rollouts with a large advantage count more.
 Mix draws more prompts of the domains with large advantages.
+Gate draws prompts whose rollouts had different outcomes when they were last seen.
 The first call builds the model and its data, which takes about a minute.
 """
 
@@ -12,9 +13,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from dataflex_events.adapters.verl.commands._demo_blocks import DEFAULT, as_overrides, demo_block
+from dataflex_events.adapters.verl.commands._demo_blocks import DEFAULT, as_overrides, data_overrides, demo_block
 
-HELP = "train a tiny model with verl on this machine's CPU, with Select, Reweight or Mix, and say what happened"
+HELP = "train a tiny model with verl on this machine's CPU, with Select, Reweight, Mix or Gate, and say what happened"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--mechanism",
         action="append",
-        choices=(*DEFAULT, "mix", "all"),
+        choices=(*DEFAULT, "mix", "gate", "all"),
         help=f"what schedules the data; may be given several times (default: {' and '.join(DEFAULT)})",
     )
     parser.add_argument("--steps", type=_count, default=24, help="training steps (default: %(default)s)")
@@ -42,9 +43,10 @@ def run(args: argparse.Namespace) -> int:
     out = args.out.resolve()
     prepare(out)
     lab = build_lab()
-    block = demo_block(args.mechanism or DEFAULT)
+    mechanisms = args.mechanism or DEFAULT
+    block = demo_block(mechanisms)
     print(report.introduction(lab, block, args.steps), flush=True)
-    overrides = [*as_overrides(block), *args.overrides]
+    overrides = [*as_overrides(block), *data_overrides(mechanisms), *args.overrides]
     code = train(lab, out, args.steps, overrides, on_step=report.print_step)
     if code:
         print(report.failure(out, code), file=sys.stderr)
