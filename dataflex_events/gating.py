@@ -143,7 +143,7 @@ def outcomes(batch: Batch, groups: Groups, signal: str, threshold: float) -> tup
         threshold: A signal above it is a success.
     """
     size = len(groups)
-    value = batch[signal].to(torch.float64)
+    value = batch[signal].to(torch.float32)  # in which .1 is not above .1
     counted = batch.last_output & value.isfinite()
     rows = groups.row_id.clone()
     rows[batch.uid] = batch["row_id"]

@@ -196,7 +196,9 @@ def _check_keys(policy: Mapping[str, Any], path: str, issues: list[ConfigIssue])
     if str(mechanism) in _KINDS:
         wrong |= dict.fromkeys(_MIX_KEYS if mechanism != "mix" else (), "is for `mechanism: mix`")
         wrong |= dict.fromkeys(_GATE_KEYS if mechanism != "gate" else (), "is for `mechanism: gate`")
-    issues += [ConfigIssue(f"{path}.{key}", message) for key, message in wrong.items() if policy.get(key)]
+    # Not only what is true: `refill: true` is read as a mapping without an entry, and a threshold may be 0.
+    given = {key for key, value in policy.items() if value is not None and value is not False}
+    issues += [ConfigIssue(f"{path}.{key}", message) for key, message in wrong.items() if key in given]
 
 
 def _examine_parts(item: Mapping[str, Any], path: str, issues: list[ConfigIssue]) -> None:

@@ -105,8 +105,10 @@ class Account:
 
 
 def _listed(counts: Counter[str]) -> str:
-    shown = [f"{count} with the score {score}" for score, count in counts.most_common(_SHOWN) if score != "no score"]
+    scored = Counter({score: count for score, count in counts.items() if score != "no score"})
+    common = scored.most_common(_SHOWN)
+    shown = [f"{count} with the score {score}" for score, count in common]
     if counts["no score"]:
         shown.append(f"{counts['no score']} without a score")
-    others = counts.total() - sum(counts[score] for score, _ in counts.most_common(_SHOWN))
+    others = scored.total() - sum(count for _, count in common)
     return ", ".join([*shown, *[f"{others} with others"] * (others > 0)])
