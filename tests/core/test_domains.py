@@ -10,6 +10,7 @@ import pytest
 from dataflex_events import ConfigError
 from dataflex_events.domains import domain_table
 from dataflex_events.plan import make_plan
+from dataflex_events.pools import DomainTable
 
 # Rows: a b a c - b   (the fifth has no domain)
 FOUND = ("a", "b", "c")
@@ -93,3 +94,10 @@ def test_ten_thousand_domains_of_one_row():
     names = tuple(f"domain {number}" for number in range(10_000))
     made = table(np.arange(10_000, dtype=np.int32), names)
     assert made.sizes.tolist() == [1] * 10_000
+
+
+@pytest.mark.parametrize(("domains", "dtype"), [(2**15 - 1, np.int16), (2**15, np.int32)])
+def test_codes_are_as_small_as_the_number_of_domains_allows(domains: int, dtype: Any) -> None:
+    table = DomainTable.from_codes(np.arange(-1, domains), [str(number) for number in range(domains)])
+    assert table.codes.dtype == dtype
+    assert table.codes.tolist() == list(range(-1, domains))

@@ -247,7 +247,7 @@ def test_table():
     codes[:] = 0
     assert table.names == ("a", "b", "c")
     assert len(table) == 3
-    assert (table.codes.dtype, table.codes.tolist()) == (np.int32, [2, 0, -1, 2, 1, 0])
+    assert (table.codes.dtype, table.codes.tolist()) == (np.int16, [2, 0, -1, 2, 1, 0])
     assert (table.rows.dtype, table.rows.tolist()) == (np.int32, [1, 5, 4, 0, 3])
     assert (table.starts.dtype, table.starts.tolist()) == (np.int64, [0, 2, 3, 5])
     assert (table.sizes.dtype, table.sizes.tolist()) == (np.int64, [2, 1, 2])

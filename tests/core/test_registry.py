@@ -53,6 +53,7 @@ def test_names_and_aliases_of_the_built_in_components():
             "top_entropy_tokens",
         },
         "mixer": {"static", "reward_gap", "dump_ucb", "tscl", "sec", "exp3"},
+        "gate": {"greso", "mopps", "learnability", "difficulty_pools", "adarft"},
         "observer": {"tensorboard"},
     }
 
