@@ -11,6 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from dataflex_events import DomainTable, Gate, PromptHistory, PromptStats
+from dataflex_events.choosing import MOST_ROUNDS
 from dataflex_events.pools import Pools
 from dataflex_events.prompts import Planned, PromptDraw
 
@@ -157,10 +158,10 @@ class SlowChoice:
             if row not in seen:
                 chosen.append(row)
                 seen.add(row)
-        explored, left = len(chosen), size
-        while len(chosen) < count and left > 0:
+        explored = len(chosen)
+        for _ in range(MOST_ROUNDS):
+            left = sum(row not in seen for row in self.rows)
             looks = min(self.gate.candidates * (count - len(chosen)), left)
-            left -= looks
             fresh = []
             for row in self.take(self.pools, looks):
                 if row not in seen:
