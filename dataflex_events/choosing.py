@@ -82,14 +82,15 @@ class Choice:
     def ask(self, gated: Gated, pools: RowSource, rng: np.random.Generator) -> None:
         """Let candidates come up and draw what the gate prefers, until there are enough or all rows have come up."""
         gate, source, size = gated.gate, gated.gate.source or pools, len(self._table)
-        left = np.where(self._crowded, 0, self._table.sizes)
+        came = np.bincount(self._domain(np.unique(self._seen)), minlength=size)
+        left = np.where(self._crowded, 0, self._table.sizes - came)
         for _ in range(MOST_ROUNDS):
             looks = np.minimum(self._open * gate.looks, left)
             if not looks.any():
                 return
-            left = left - looks
             rows = self._fresh(source.take(np.repeat(np.arange(size), looks)))
             domain = self._domain(rows)
+            left = left - np.bincount(domain, minlength=size)  # where passes meet, some come up again
             preference = _checked(gate, gate.prefer(gated.stats.look(rows, domain), rng), len(rows))
             skips = np.isnan(preference)
             best = np.lexsort((np.arange(len(rows)), -preference, skips, domain))

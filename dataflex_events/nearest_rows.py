@@ -18,8 +18,8 @@ Ints = NDArray[np.int64]
 class NearestRows:
     """A `RowSource`: of each domain the rows with the smallest `|value - target|` that were not taken lately.
 
-    A row that was taken does not come again until half of its domain's rows, or all that one call takes, were taken
-    since: then all of the domain may come again. Of rows at equal distance the lower one comes first.
+    They come in cycles of half of the domain's rows, or of all that one call takes; in each cycle a row comes once at
+    most. Of rows at equal distance the lower one comes first.
 
     Takes 9 bytes a row (13 if there are 2**31 rows).
 

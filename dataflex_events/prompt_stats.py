@@ -208,6 +208,10 @@ class PromptStats:
         read = {name: read_tensor(state, name, _SAVED[dtype], seen.shape) for name, dtype in self._dtypes.items()}
         if (read["visits"] < 1).any() or (read["successes"] > read["rollouts"]).any() or (read["successes"] < 0).any():
             raise ValueError("it has rows without visits, or with more successes than rollouts")
+        evidence = [read[name] for name in _EVIDENCE if name in read]
+        shares = (read["latest"] >= 0) & (read["latest"] <= 1)
+        if not shares.all() or not all((np.isfinite(values) & (values >= 0)).all() for values in evidence):
+            raise ValueError("its 'latest' are no shares, or its evidence is negative or not finite")
         for name, dtype in self._dtypes.items():
             array = np.zeros(len(self), dtype)
             array[seen] = read[name].astype(dtype)

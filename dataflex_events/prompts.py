@@ -96,7 +96,7 @@ class PromptDraw:
         self._gated = before + np.bincount(domains, minlength=size)
         self._asked += 1
         share = gated.gate.explore_share
-        turns = np.floor(self._gated * share).astype(np.int64) - np.floor(before * share).astype(np.int64)
+        turns = _due(self._gated, share) - _due(before, share)
         key = np.array([self._pools.seed % 2**64, self._asked], dtype=np.uint64)
         rng = np.random.Generator(np.random.Philox(key=key))
         choice = Choice(self.table, domains, drawn)
@@ -135,3 +135,9 @@ class PromptDraw:
         pools = Pools(self.table, 0)
         pools.load_state_dict(state[name])
         return pools
+
+
+def _due(rows: NDArray[np.int64], share: float) -> NDArray[np.int64]:
+    """How many of so many rows are to be explored. 100 * .29 is just below 29."""
+    due: NDArray[np.int64] = np.floor(rows * share + 1e-9).astype(np.int64)
+    return due

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from dataflex_events.adapters.verl.groups import TRAIN
+from dataflex_events.adapters.verl.groups import TRAIN, uid_of
 from dataflex_events.refill import Account, Refill, RefillError
 
 logger = logging.getLogger("dataflex")
@@ -50,7 +51,7 @@ class Refilling:
 
     def _begin(self, step: int, batch: int) -> None:
         self._step, self._batch = step, batch
-        self._bound = int(self.refill.max_generated_factor * batch)
+        self._bound = math.ceil(self.refill.max_generated_factor * batch)
         self._generated, self._evicted, self._found = batch, 0, 0
         self._filtered: set[str] = set()  # by verl's filter alone
         self._exhausted = False
@@ -93,7 +94,8 @@ class Refilling:
             if not self._exhausted:
                 logger.warning("%s. The step trains on what there is", self._state())
             self._exhausted = True
-            droppable = set(sorted(droppable)[: room - len(leave)])
+            there = {uid_of(key) for key in self._buffer.partitions[TRAIN]}  # rather these than groups of nothing
+            droppable = set(sorted(droppable, key=lambda uid: (uid in there, uid))[: room - len(leave)])
         self._evicted += len(leave) + len(droppable)
         self._tell()
         return stale, droppable, failed, counts
@@ -108,7 +110,7 @@ class Refilling:
         }
 
     def _tell(self) -> None:
-        if time.monotonic() - self._told >= PROGRESS_SECONDS:
+        if self._evicted and time.monotonic() - self._told >= PROGRESS_SECONDS:
             self._told = time.monotonic()
             logger.warning("waiting for a full batch: %s", self._state())
 
@@ -121,6 +123,6 @@ class Refilling:
 
     def _message(self) -> str:
         return (
-            f"{self._state()}. max_generated_factor={self.refill.max_generated_factor:g} allows no more. Select less "
-            "narrowly, raise it, or say `on_exhausted: accept` in `refill` to train on what there is"
+            f"{self._state()}. max_generated_factor={self.refill.max_generated_factor:g} allows no full batch any more. "
+            "Select less narrowly, raise it, or say `on_exhausted: accept` in `refill` to train on what there is"
         )

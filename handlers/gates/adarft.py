@@ -27,8 +27,8 @@ class Adarft(Gate):
         T <- clip(T + step * tanh(sensitivity * (R - target)), lowest, highest)
 
     between the lowest and the highest difficulty of the data: harder while the model solves more than `target`, easier
-    while it solves less. A row that was drawn does not come again until half of its domain's rows were; of rows at
-    equal distance the lower one comes first.
+    while it solves less. While half of a domain's rows are drawn, none of them comes twice; of rows at equal
+    distance the lower one comes first.
 
     Source: arXiv 2504.05520 and its authors' code, which draws the same prompts again while T stays.
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from labrun import heed_interrupts
 
 pytestmark = pytest.mark.verl
 
@@ -44,11 +45,6 @@ def test_what_ends_the_demo_ends_verl(number: signal.Signals, tmp_path: Path) ->
         assert not psutil.pid_exists(child)
     finally:
         parent.kill()
-
-
-def heed_interrupts() -> None:
-    """What a shell starts in the background ignores SIGINT, and so does everything below it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def wait_for(file: Path) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from droplab import Runs
 from labrun import PADDED, Run, run_verl
-from mixrun import SAVED, run_and_listen
+from mixrun import CUT, SAVED, run_and_listen
 from ways import Story, run_ways, stories
 
 
@@ -82,7 +82,7 @@ Heard = tuple[Run, set[tuple[str, str]]]
 @pytest.fixture(scope="session")
 def straight_and_heard(tmp_path_factory: pytest.TempPathFactory) -> Heard:
     folder = tmp_path_factory.mktemp("straight")
-    return run_and_listen(folder, folder / "checkpoints")
+    return run_and_listen(folder, folder / "checkpoints", steps=CUT)
 
 
 @pytest.fixture(scope="session")
@@ -93,7 +93,7 @@ def killed_and_heard(tmp_path_factory: pytest.TempPathFactory) -> Heard:
 
 @pytest.fixture(scope="session")
 def straight(straight_and_heard: Heard) -> Run:
-    """Eight steps in one go."""
+    """Eight steps in one go, and a ninth that ignores the proportions."""
     return straight_and_heard[0].succeeded()
 
 

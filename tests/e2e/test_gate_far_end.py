@@ -1,12 +1,14 @@
 """Gate and refill at their far end: the prompts that the rollout server got, and the batches that the worker received.
 
 One run. Its data are the 64 prompts of one domain, so that they come back; a gate that never draws a prompt again whose
-rollouts all had the same outcome; and groups like that are replaced. In step 10 the gate is blind, in step 11 no group
-is good enough.
+rollouts all had the same outcome; groups of which 1 or 7 of 8 rollouts succeed are replaced, and by verl's own filter
+those of which none or all do. In step 10 the gate is blind, in step 11 no group is good enough.
 """
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections import Counter
 
 import pyarrow.compute
@@ -23,7 +25,7 @@ pytestmark = pytest.mark.e2e
 
 DOMAIN = "range"
 BLIND, REFUSED = 10, 11
-PROMPTS, ROLLOUTS, FACTOR = 8, 4, 6
+PROMPTS, ROLLOUTS, FACTOR = 8, 8, 6
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +35,8 @@ def gated(tmp_path_factory: pytest.TempPathFactory) -> Run:
     data = folder / "train.parquet"
     pyarrow.parquet.write_table(lab.filter(pyarrow.compute.equal(lab["domain"], DOMAIN)), data)
     gate = {"mechanism": "gate", "actuator": {"name": "learnability", "params": {"explore": 0.0}}}
-    band = {**BAND, "refill": {"max_generated_factor": FACTOR}}
+    middle = {"name": "threshold_band", "params": {"low": 0.2, "high": 0.8}}
+    band = {**BAND, "actuator": middle, "refill": {"max_generated_factor": FACTOR}}
     handlers = [
         "gateprobe:outcomes",
         {"path": "gateprobe:Blind", "params": {"step": BLIND}},
@@ -46,6 +49,7 @@ def gated(tmp_path_factory: pytest.TempPathFactory) -> Run:
         f"{ACTOR}.optim.lr=5e-5",
         f"{ROLLOUT}.n={ROLLOUTS}",
         f"data.train_files={data}",
+        "algorithm.filter_groups.enable=True",
         "trainer.total_epochs=100",
         steps=REFUSED,
         environment={"VERL_USE_EXTERNAL_MODULES": "farend,mixprobe,gateprobe"},
@@ -86,7 +90,17 @@ def test_every_batch_of_the_worker_is_full_and_in_the_band(gated: Run):
         assert len(groups) == PROMPTS
         for group in groups.values():
             assert len(group) == ROLLOUTS
-            assert 0 < sum(value > 0.5 for value in group) < ROLLOUTS
+            assert 2 <= sum(value > 0.5 for value in group) <= 6
+
+
+def test_what_is_replaced_was_counted_before_and_once(gated: Run):
+    groups = gated.records("groups")
+    fates = Counter(itertools.chain.from_iterable(record["fate"] for record in groups))
+    assert fates.total() == len(prompts(gated.folder))
+    early = [record for record in groups if record["step"] < REFUSED]
+    filtered = Counter(itertools.chain.from_iterable(record["fate"] for record in early))["filtered"]
+    evicted = sum(metrics.get("training/filter_groups/evicted_samples", 0) for metrics in gated.metrics)
+    assert 0 < filtered < evicted, "verl's filter and ours"
 
 
 def test_the_bill_is_that_of_the_server(gated: Run):
@@ -106,9 +120,8 @@ def test_the_bill_is_that_of_the_server(gated: Run):
 def test_a_band_that_nothing_meets_stops_at_the_bound(gated: Run):
     gated.failed()
     assert len(gated.metrics) == REFUSED - 1
-    last = [prompt for prompt in prompts(gated.folder) if prompt.step == REFUSED]
-    assert PROMPTS < len(last) <= FACTOR * PROMPTS
-    message = f"step {REFUSED}: {len(last)} prompts were generated"
-    assert message in gated.log
+    sent = sum(prompt.step == REFUSED for prompt in prompts(gated.folder))
+    (generated, *_) = map(int, re.findall(rf"step {REFUSED}: (\d+) prompts were generated", gated.log))
+    assert PROMPTS < sent <= generated <= FACTOR * PROMPTS  # some may be on their way
     assert "'Refuse.refuse' dropped" in gated.log
-    assert "max_generated_factor=6 allows no more" in gated.log
+    assert "max_generated_factor=6 allows no full batch any more" in gated.log

@@ -28,7 +28,8 @@ def outcomes(event: GroupsFinished) -> None:
     """Save the rewards of each group, by the prompt's row."""
     batch = event.batch
     rows, rewards = (batch[name].tolist() for name in ("row_id", "reward"))
-    save("groups", {"step": event.step.global_step, "rows": rows, "rewards": rewards})
+    record = {"step": event.step.global_step, "rows": rows, "rewards": rewards, "fate": event.groups.fate}
+    save("groups", record)
 
 
 def rewards_by_step(folder: Path, records: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, list[float]]]:

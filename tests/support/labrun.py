@@ -154,7 +154,13 @@ def run_command(
     log, start = folder / "log.txt", time.monotonic()
     with log.open("w") as out:
         process = subprocess.Popen(
-            command, cwd=folder, env=env, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+            command,
+            cwd=folder,
+            env=env,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=heed_interrupts,
         )
         try:
             code = process.wait(timeout)
@@ -167,6 +173,11 @@ def run_command(
                 process.wait()
             leftovers = _end_leftovers(str(records))
     return Run(folder, code, log.read_text(), leftovers, seconds)
+
+
+def heed_interrupts() -> None:
+    """What a shell starts in the background ignores SIGINT, and so does everything below it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _end_leftovers(marker: str) -> list[str]:

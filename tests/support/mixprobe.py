@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from farend import save
 from torch import Tensor
 
-from dataflex_events import BufferSample, DomainStats, GroupsFinished, Mixer, Observer, StepEnd, on
+from dataflex_events import BufferSample, DomainStats, Mixer, Observer, StepEnd, on
 from dataflex_events.adapters.verl.cpu.lab import LabSettings, build_lab
 from dataflex_events.adapters.verl.post_import import when_imported
 from dataflex_events.prompts import PromptDraw
@@ -57,7 +56,7 @@ class IgnoreShares(Observer):
     def cut(self, event: StepEnd) -> None:
         if event.step.global_step == self.step - 1:
             plan = PromptDraw.plan
-            PromptDraw.plan = lambda draw, n, shares=None: plan(draw, n)  # type: ignore[method-assign]
+            PromptDraw.plan = lambda draw, n, shares=None, *rest: plan(draw, n, None, *rest)  # type: ignore[method-assign]
 
 
 @dataclass
@@ -70,12 +69,6 @@ class KillAt(Observer):
     def kill(self, event: BufferSample) -> None:
         if event.step.global_step == self.step:
             os.kill(os.getpid(), signal.SIGKILL)
-
-
-@on(GroupsFinished)
-def watch_groups(event: GroupsFinished) -> None:
-    """Save what became of each group."""
-    save("groups", {"step": event.step.global_step, "rows": event.groups.row_id.tolist(), "fate": event.groups.fate})
 
 
 @dataclass(frozen=True)

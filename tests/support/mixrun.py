@@ -17,6 +17,7 @@ NAMES = ["range", "reverse", "sort", "add"]
 TURNS = [[0.7, 0.1, 0.1, 0.1], [0.1, 0.2, 0.3, 0.4], [0.5, 0.0, 0.5, 0.0], [0.05, 0.05, 0.3, 0.6]]
 
 STEPS, SAVED = 8, 4
+CUT = STEPS + 1  # a further step of one run, in which the plan ignores the proportions
 PROMPTS, ROLLOUTS = 8, 4
 
 MIX = {
@@ -84,13 +85,16 @@ def run_mix(
     )
 
 
-def run_and_listen(folder: Path, checkpoints: Path, *, kill: int = 0) -> tuple[Run, set[tuple[str, str]]]:
+def run_and_listen(
+    folder: Path, checkpoints: Path, *, kill: int = 0, steps: int = STEPS
+) -> tuple[Run, set[tuple[str, str]]]:
     """A run with all of `EVERYTHING`, and the addresses on which its processes listened.
 
     Args:
         folder: Of the run.
         checkpoints: Where it saves, and resumes from.
         kill: The step in whose draw the trainer is killed; 0: it is not.
+        steps: How many it makes.
     """
     tensorboard, found, ended = folder / "tensorboard", set[tuple[str, str]](), Event()
 
@@ -104,13 +108,16 @@ def run_and_listen(folder: Path, checkpoints: Path, *, kill: int = 0) -> tuple[R
         run = run_mix(
             folder,
             [MIX, GATE, REFILLED, HALF],
-            [{"path": "mixprobe:KillAt", "params": {"step": kill}}],
+            [
+                {"path": "mixprobe:KillAt", "params": {"step": kill}},
+                {"path": "mixprobe:IgnoreShares", "params": {"step": CUT}},
+            ],
             *EVERYTHING,
             f"trainer.default_local_dir={checkpoints}",
             f"trainer.save_freq={SAVED}",
             "trainer.resume_mode=auto",
             f"{ROLLOUT}.n={ROLLOUTS}",
-            steps=STEPS,
+            steps=steps,
             environment={"TENSORBOARD_DIR": str(tensorboard)},
         )
     finally:
