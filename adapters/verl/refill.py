@@ -122,7 +122,8 @@ class Refilling:
         )
 
     def _message(self) -> str:
+        factor = self.refill.max_generated_factor
         return (
-            f"{self._state()}. max_generated_factor={self.refill.max_generated_factor:g} allows no full batch any more. "
+            f"{self._state()}. max_generated_factor={factor:g} allows no full batch any more. "
             "Select less narrowly, raise it, or say `on_exhausted: accept` in `refill` to train on what there is"
         )

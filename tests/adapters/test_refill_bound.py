@@ -28,7 +28,8 @@ def test_where_nothing_fits_the_run_stops_and_says_why(eager: bool):
     assert str(stopped.value) == (
         "step 1: 8 prompts were generated, 4 groups replaced, 0 of 4 are found (8 groups were looked at and 0 kept; "
         "'threshold_band' dropped 8 (7 with the score 0, 1 with the score 1)). max_generated_factor=2.5 allows no "
-        "full batch any more. Select less narrowly, raise it, or say `on_exhausted: accept` in `refill` to train on what there is"
+        "full batch any more. Select less narrowly, raise it, or say `on_exhausted: accept` in `refill` to train on "
+        "what there is"
     )
 
 
