@@ -95,6 +95,11 @@ def mix(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run_example(tmp_path_factory.mktemp("mix"), "mix.sh", modules="mixprobe")
 
 
+@pytest.fixture(scope="module")
+def gate(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return run_example(tmp_path_factory.mktemp("gate"), "gate.sh", modules="mixprobe")
+
+
 def test_metrics_of_a_custom_handler_reach_tensorboard(custom: Run) -> None:
     logged = scalars(custom.folder / "out" / "tensorboard")
     assert all(1 <= tokens <= 8 for tokens in logged["my/wrong_answer_tokens"]), (
@@ -156,7 +161,17 @@ def test_mix_draws_what_its_scores_ask_for(mix: Run) -> None:
     assert max(logged[f"dataflex/prop_{name}"][1] for name in names) > 0.3, "and it makes a difference"
 
 
-@pytest.mark.parametrize("name", ["custom", "select", "reweight", "mix"])
+def test_gate_fills_its_batches_and_counts_what_that_takes(gate: Run) -> None:
+    logged = scalars(gate.folder / "out" / "tensorboard")
+    sent = Counter(prompt.step for prompt in prompts(gate.folder))  # to the rollout server
+    for step in range(STEPS):
+        assert logged["dataflex/rollouts_generated"][step] == 8 * sent[step + 1] > 256
+        assert logged["dataflex/rollouts_useful"][step] == logged["dataflex/rows"][step] == 256
+        assert logged["dataflex/gate/drawn"][step] == sent[step + 1]
+    assert sum(logged["dataflex/gate/skipped"]) > 0, "the lab's data are small: prompts come back"
+
+
+@pytest.mark.parametrize("name", ["custom", "select", "reweight", "mix", "gate"])
 def test_everything_is_written_to_the_output_folder(name: str, request: pytest.FixtureRequest) -> None:
     run: Run = request.getfixturevalue(name)
     made = {path.name for path in run.folder.iterdir()}
