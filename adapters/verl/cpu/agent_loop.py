@@ -7,6 +7,7 @@ sampled for which depends on who arrives first. This one passes the rollout's id
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
@@ -17,6 +18,7 @@ from dataflex_events.adapters.verl.cpu.batched_client import batch_requests
 from dataflex_events.adapters.verl.cpu.generation import Draw
 
 _REMEMBERED_ROWS = 65536
+_REMEMBERED_PROMPTS = 4096
 
 
 class RepeatCounter:
@@ -34,7 +36,25 @@ class RepeatCounter:
         return draws.setdefault(uid, len(draws))
 
 
-_repeats = RepeatCounter()  # an agent loop lives for one session, its process for the run
+class TokenizedPrompts:
+    """The tokens of the prompts that were asked for last: all sessions of a prompt begin with the same ones."""
+
+    def __init__(self, capacity: int = _REMEMBERED_PROMPTS) -> None:
+        self._tokens: OrderedDict[str, list[int]] = OrderedDict()
+        self._capacity = capacity
+
+    def get(self, uid: str, tokenize: Callable[[], list[int]]) -> list[int]:
+        """The tokens of prompt `uid`, made by `tokenize` if they are not known."""
+        if uid not in self._tokens:
+            self._tokens[uid] = tokenize()
+        if len(self._tokens) > self._capacity:
+            self._tokens.popitem(last=False)
+        return list(self._tokens[uid])
+
+
+# An agent loop lives for one session, its process for the run.
+_repeats = RepeatCounter()
+_prompts = TokenizedPrompts()
 
 
 class RepeatableSingleTurn(AgentLoopBase):
@@ -48,7 +68,10 @@ class RepeatableSingleTurn(AgentLoopBase):
             **row: The dataset row's columns and `uid`, `session_id`, `global_steps`.
         """
         messages = list(row["raw_prompt"])
-        prompt_ids = self._cap_text_prompt_length(self.continuous_token_builder.build_initial_tokens(messages))
+        tokens = _prompts.get(
+            str(row["uid"]), lambda: list(self.continuous_token_builder.build_initial_tokens(messages))
+        )
+        prompt_ids = self._cap_text_prompt_length(tokens)
         step, index = int(row["global_steps"]), int(row["index"])
         draw = Draw(
             step=step,

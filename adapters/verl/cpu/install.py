@@ -6,6 +6,7 @@ What depends on those modules is left behind as callbacks that run when, and onl
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib
 from types import ModuleType, SimpleNamespace
@@ -46,6 +47,7 @@ def install() -> None:
     when_imported("verl.experimental.agent_loop.agent_loop", _register_agent_loop)
     when_imported("verl.trainer.ppo.v1.replay_buffer", _order_replay_buffer)
     when_imported("transfer_queue", _order_prompts)
+    when_imported("transfer_queue.utils.common", _count_cores_once)
     when_imported("verl.checkpoint_engine", _register_checkpoint_engine)
 
 
@@ -126,6 +128,11 @@ def _order_prompts(module: ModuleType) -> None:
     from dataflex_events.adapters.verl.cpu.prompt_order import order_prompts
 
     order_prompts(module)
+
+
+def _count_cores_once(module: ModuleType) -> None:
+    """TransferQueue asks the system before each transfer, of which there are several for every rollout."""
+    module.psutil = SimpleNamespace(**vars(module.psutil) | {"cpu_count": functools.cache(module.psutil.cpu_count)})
 
 
 def _register_checkpoint_engine(module: ModuleType) -> None:
