@@ -14,9 +14,13 @@ class Bill:
     """Logs `dataflex/rollouts_generated` and, where the baseline is that of the group, `dataflex/rollouts_useful`.
 
     Useful are the rollouts that were trained on, in groups whose rewards differ: the others have advantage 0.
+
+    Args:
+        shadow: Nothing that handlers propose is applied: all that was generated is trained on.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, shadow: bool = False) -> None:
+        self._shadow = shadow
         self._generated = 0
         self._grouped = False
 
@@ -36,11 +40,13 @@ class Bill:
     def _sum(self, event: StepEnd) -> None:
         event.metrics["dataflex/rollouts_generated"] = float(self._generated)
         self._generated = 0
-        if event.update is None or not self._grouped:
+        trained = (event.rollout or event.update) if self._shadow else event.update
+        if trained is None or not self._grouped:
             return
-        batch = event.update.batch
+        batch = trained.batch
         _, std = group_moments(batch["reward"], batch.uid, batch.last_output, tolerance=EQUAL)
         useful = batch.last_output & (std > 0)
-        if event.weights is not None:
-            useful &= segment_reduce(event.weights, batch.offsets, "max") > 0
+        for effect in () if self._shadow else (event.weights, event.mask):
+            if effect is not None:
+                useful &= segment_reduce(effect, batch.offsets, "max") > 0
         event.metrics["dataflex/rollouts_useful"] = float(useful.sum())

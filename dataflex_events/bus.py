@@ -23,6 +23,7 @@ from dataflex_events.fields import moment
 from dataflex_events.marks import check_callable, check_event_type, check_fields, marked, name_of
 
 E = TypeVar("E", bound=Event)
+T = TypeVar("T")
 OnError = Literal["raise", "detach"]
 
 MAX_DEPTH = 16
@@ -230,6 +231,21 @@ class EventBus:
             raise DataflexError(f"{where}: handlers set each other off in a circle")
         with self._deeper():
             signal.send(event)
+
+    def attempt(self, subscription: Subscription[Any], event: Event, action: Callable[[], T]) -> T | None:
+        """Do what a subscription asked for while it handled an event, as if it did it itself.
+
+        Returns:
+            What `action` returned; None if it raised and the handler is detached for it.
+
+        Raises:
+            HandlerError: It raised, and the handler's error policy is "raise".
+        """
+        try:
+            return action()
+        except Exception as error:
+            self._failed(subscription, event, error)
+            return None
 
     def has_subscribers(self, event_type: type[Event]) -> bool:
         """True if publishing such an event would reach anybody."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from dataflex_events.errors import HandlerOutputError
 from dataflex_events.gate import Gate
-from dataflex_events.pools import DomainTable, RowSource
+from dataflex_events.pools import DomainTable, Pools
 from dataflex_events.prompt_stats import PromptStats
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ Ints = NDArray[np.int64]
 
 MOST_ROUNDS = 64
 """After so many rounds of candidates a draw is filled with what was skipped."""
+
+_WIDEST = 2**30
 
 
 class Gated(Protocol):
@@ -35,8 +38,8 @@ class Gated(Protocol):
         """What is known about each row."""
         ...
 
-    def planned(self, planned: Planned) -> None:
-        """Be told what a draw with the gate came to."""
+    def attempt(self, plan: Callable[[], Planned]) -> Planned | None:
+        """Make a plan with the gate and note what came of it; None if the gate failed and is gone."""
         ...
 
 
@@ -79,16 +82,20 @@ class Choice:
         self._draw(self._fresh(rows))
         self._explored = len(self._rows) - before
 
-    def ask(self, gated: Gated, pools: RowSource, rng: np.random.Generator) -> None:
+    def ask(self, gated: Gated, pools: Pools, rng: np.random.Generator) -> None:
         """Let candidates come up and draw what the gate prefers, until there are enough or all rows have come up."""
-        gate, source, size = gated.gate, gated.gate.source or pools, len(self._table)
+        gate, size = gated.gate, len(self._table)
         came = np.bincount(self._domain(np.unique(self._seen)), minlength=size)
         left = np.where(self._crowded, 0, self._table.sizes - came)
+        wider = np.ones(size, dtype=np.int64)
         for _ in range(MOST_ROUNDS):
-            looks = np.minimum(self._open * gate.looks, left)
+            looks = np.minimum(self._open * gate.looks * wider, left)
             if not looks.any():
                 return
-            rows = self._fresh(source.take(np.repeat(np.arange(size), looks)))
+            ask = np.repeat(np.arange(size), looks)
+            rows = self._fresh(pools.take(ask) if gate.source is None else gate.source.take(ask, self._seen))
+            if not len(rows):
+                continue
             domain = self._domain(rows)
             left = left - np.bincount(domain, minlength=size)  # where passes meet, some come up again
             preference = _checked(gate, gate.prefer(gated.stats.look(rows, domain), rng), len(rows))
@@ -99,8 +106,10 @@ class Choice:
             chosen &= ~skips
             self._passed = np.concatenate([self._passed, rows[~chosen]])
             self._draw(rows[chosen])
+            # Twice as many next time where none of them would do: few may be good, and rounds take time.
+            wider = np.where(np.bincount(domain[chosen], minlength=size) > 0, wider, np.minimum(2 * wider, _WIDEST))
 
-    def finish(self, pools: RowSource) -> Chosen:
+    def finish(self, pools: Pools) -> Chosen:
         """Fill what is still open: with what was passed over, first of all, and at last with any rows."""
         passed = self._passed
         if self._open.any():
@@ -121,15 +130,18 @@ class Choice:
         self._rows = np.concatenate([self._rows, rows[now]])
         self._open = self._open - np.bincount(domain[now], minlength=len(self._open))
 
-    def _others(self, pools: RowSource) -> Ints:
-        """What else there is in domains that are still open, each row once: those that were drawn a moment ago last.
+    def _others(self, pools: Pools) -> Ints:
+        """What else there is in domains that are still open: first what was drawn least often a moment ago.
 
         Where passes over a domain meet, rows can have come up twice and others not at all.
         """
         counts = np.where(self._open > 0, np.maximum(self._table.sizes, self._open), 0)
         rows = pools.take(np.repeat(np.arange(len(counts)), counts))
         rows = rows[~np.isin(rows, self._rows)]
-        return rows[np.argsort(np.isin(rows, self._seen), kind="stable")]
+        came, number = np.unique(rows, return_inverse=True)
+        drawn = self._seen[np.isin(self._seen, came)]
+        times = np.bincount(np.searchsorted(came, drawn), minlength=len(came))
+        return rows[np.argsort(times[number], kind="stable")]
 
     def _fresh(self, rows: Ints) -> Ints:
         """Those of the rows that did not come up before; now they did."""

@@ -96,6 +96,7 @@ class StepDriver:
         self._rollout: BatchContext | None = None
         self._update: UpdateContext | None = None
         self._weights: Tensor | None = None
+        self._mask: Tensor | None = None
         self._before: list[Context] = []  # of draws and finished groups since the last step's end
         self._seconds = 0.0
 
@@ -213,7 +214,7 @@ class StepDriver:
             mask = batch["response_mask"].to(torch.bool)
             regroup = self.run.group_baseline and self._baseline == "subset"
             decision = resolve_update(context, mask, self.run.loss_agg_mode, regroup=regroup)
-            self._weights = decision.weights
+            self._weights, self._mask = decision.weights, decision.mask
             if decision.weights is not None:
                 counting = mask if decision.mask is None else decision.mask
                 context.metrics.update(weight_metrics(decision.weights[counting]))
@@ -237,6 +238,7 @@ class StepDriver:
                     update=self._update,
                     weights=self._weights,
                     metrics=metrics,
+                    mask=self._mask,
                 )
             )
         metrics["dataflex/handler_errors"] = float(sum(self.bus.errors.values()))
@@ -254,7 +256,7 @@ class StepDriver:
         return StepResult(decision.keep, update.weights, self.step_end(step), update.mask)
 
     def _reset(self) -> None:
-        self._rollout = self._update = self._weights = self._shown = None
+        self._rollout = self._update = self._weights = self._mask = self._shown = None
         self._before = []
         self.account = Account()
         self._seconds = 0.0

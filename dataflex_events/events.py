@@ -194,6 +194,7 @@ class StepEnd(Event):
         rollout: The resolved context of `RolloutDone`.
         update: The resolved context of `AdvantageComputed`.
         weights: `(T,)` float32 weights that were applied to the tokens of `update.batch`, or None if there were none.
+        mask: `(T,)` bool, tokens of `update.batch` that stayed valid, or None if none were masked.
         metrics: Scalars of the step. What handlers add is logged with them.
     """
 
@@ -201,6 +202,7 @@ class StepEnd(Event):
     update: UpdateContext | None
     weights: Tensor | None
     metrics: dict[str, float]
+    mask: Tensor | None = None
 
     def only(self, fields: Iterable[str], reader: str) -> Self:
         declared = frozenset(fields)

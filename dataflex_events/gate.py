@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataflex_events.components import Handler, check_signature
+from dataflex_events.errors import HandlerOutputError
 from dataflex_events.pools import DomainTable, RowSource
 from dataflex_events.prompt_stats import PromptHistory, StepGroups
 
@@ -89,7 +90,10 @@ class ChanceGate(Gate):
         check_signature(cls, "chance", "prompts")
 
     def prefer(self, prompts: PromptHistory, rng: np.random.Generator) -> NDArray[np.float64]:
-        return np.where(rng.random(len(prompts)) < self.chance(prompts), 0.0, np.nan)
+        chance = np.asarray(self.chance(prompts))
+        if chance.shape != (len(prompts),):
+            raise HandlerOutputError(f"chances have the shape {chance.shape}, expected ({len(prompts)},)")
+        return np.where(rng.random(len(prompts)) < chance, 0.0, np.nan)
 
     @abstractmethod
     def chance(self, prompts: PromptHistory) -> NDArray[np.float64]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dataflex_events.batch import Batch
-from dataflex_events.bus import Attachment, EventBus
+from dataflex_events.bus import Attachment, EventBus, Subscription
+from dataflex_events.errors import HandlerOutputError
 from dataflex_events.events import BufferSample, Groups, GroupsFinished, RunStart, StepEnd, StepId
 from dataflex_events.fields import OUTCOME
 from dataflex_events.gate import Gate
@@ -52,7 +53,12 @@ class GatePolicy:
     shadow: bool = False
     path: str = ""
     stats: PromptStats = field(init=False, repr=False)
+    _bus: EventBus = field(init=False, repr=False)
+    _proposes: Subscription[BufferSample] = field(init=False, repr=False)
+    _proposed: BufferSample = field(init=False, repr=False)
     _rollouts: int = field(default=1, init=False, repr=False)
+    _seen: int = field(default=0, init=False, repr=False)
+    _known: int = field(default=0, init=False, repr=False)
     _counts: dict[str, float] = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -70,7 +76,11 @@ class GatePolicy:
         Raises:
             ValueError: They do not fit.
         """
-        self.stats = PromptStats(len(table.codes), decay=self.gate.forgets)
+        gate = self.gate
+        if gate.looks < 1 or not 0 <= gate.explore_share <= 1:
+            message = f"looks at {gate.looks} prompts for each, and explores a share of {gate.explore_share}"
+            raise ValueError(f"the gate {message}: it should look at 1 or more, and the share be in [0, 1]")
+        self.stats = PromptStats(len(table.codes), decay=gate.forgets)
         self.gate.begin(table, columns)
 
     def subscribe(self, bus: EventBus) -> None:
@@ -78,11 +88,18 @@ class GatePolicy:
         owner = Attachment()
         bus.subscribe(RunStart, self._start, name=self.name, owner=owner)
         bus.subscribe(GroupsFinished, self._count, name=self.name, fields=(self.reads, "row_id"), owner=owner)
-        bus.subscribe(BufferSample, self._propose, name=self.name, owner=owner)
+        self._bus = bus
+        self._proposes = bus.subscribe(BufferSample, self._propose, name=self.name, owner=owner)
         bus.subscribe(StepEnd, self._commit, name=self.name, owner=owner)
 
-    def planned(self, planned: Planned) -> None:
-        """Be told what a draw with the gate came to."""
+    def attempt(self, plan: Callable[[], Planned]) -> Planned | None:
+        """Make a plan with the gate and note what came of it; None if the gate failed and is detached."""
+        planned = self._bus.attempt(self._proposes, self._proposed, plan)
+        if planned is not None:
+            self._note(planned)
+        return planned
+
+    def _note(self, planned: Planned) -> None:
         skipped = self.stats.look(planned.skipped)
         # Of every so many candidates one is drawn anyway, whatever it is.
         spared = int((skipped.streak != 0).sum()) * self._rollouts / self.gate.looks
@@ -100,13 +117,20 @@ class GatePolicy:
 
     def _count(self, event: GroupsFinished) -> None:
         groups = outcomes(event.batch, event.groups, self.reads, self.success_threshold)
+        self._seen += int(event.batch.last_output.sum())
+        self._known += int(groups[1].sum())
         self.stats.add(*(column.numpy() for column in groups))
 
     def _propose(self, event: BufferSample) -> None:
         if self._is_due(event.step):
+            self._proposed = event
             event.context.gate(self, shadow=self.shadow)
 
     def _commit(self, event: StepEnd) -> None:
+        if self._seen and not self._known and self.signal != "reward":
+            what = f"none of the {self._seen} rollouts of this step has a finite value {self.signal!r}"
+            raise HandlerOutputError(f"{what} beside the reward, by which the gate goes")
+        self._seen = self._known = 0
         groups = self.stats.commit()
         self.gate.update(groups)
         event.metrics.update(self._counts)

@@ -50,23 +50,24 @@ class NearestRows:
         """The highest value."""
         return float(self._values.max())
 
-    def take(self, domains: ArrayLike) -> Ints:
+    def take(self, domains: ArrayLike, avoid: ArrayLike = ()) -> Ints:
         """The next rows of the given domains; none twice unless a domain has fewer than are taken.
 
         Args:
             domains: `(n,)` integers in `[0, D)`.
+            avoid: Rows to take only if there are no others.
 
         Returns:
             `(n,)` int64 row numbers, the i-th of domain `domains[i]`.
         """
-        given = np.asarray(domains, dtype=np.int64)
+        given, shunned = (np.asarray(values, dtype=np.int64) for values in (domains, avoid))
         counts = np.bincount(given, minlength=len(self.table))
         rows = np.zeros_like(given)
-        taken = [self._nearest(int(domain), int(counts[domain])) for domain in np.flatnonzero(counts)]
+        taken = [self._nearest(int(domain), int(counts[domain]), shunned) for domain in np.flatnonzero(counts)]
         rows[np.argsort(given, kind="stable")] = np.concatenate([rows[:0], *taken])
         return rows
 
-    def _nearest(self, domain: int, count: int) -> Ints:
+    def _nearest(self, domain: int, count: int, avoid: Ints) -> Ints:
         start, end = int(self.table.starts[domain]), int(self.table.starts[domain + 1])
         parts: list[Ints] = []
         while count > end - start:  # each row once, and again
@@ -75,28 +76,41 @@ class NearestRows:
         used = self._used[start:end]
         if used.sum() + count > max((end - start + 1) // 2, count):
             used[:] = False
-        values = self._values[start:end]
-        middle, reach = int(np.searchsorted(values, self.target)), count
-        while True:
-            low, high = max(middle - reach, 0), min(middle + reach, len(values))
-            free = low + np.flatnonzero(~used[low:high])
-            whole = low == 0 and high == len(values)
-            if len(free) >= count or whole:
-                distance = np.abs(values[free].astype(np.float64) - self.target)
-                best = free[np.lexsort((self._rows[start:end][free], distance))][:count]
-                # Rows outside may be as close as the farthest of these.
-                beyond = self._beyond(values, low, high)
-                if whole or np.abs(values[best[-1:]] - self.target).max(initial=0.0) < beyond:
-                    break
-            reach *= 2
+        rows = self._rows[start:end]
+        best = self._best(self._values[start:end], rows, used, count, avoid)
         used[best] = True
-        return np.concatenate([*parts, self._rows[start:end][best].astype(np.int64)])
+        return np.concatenate([*parts, rows[best].astype(np.int64)])
 
-    def _beyond(self, values: NDArray[np.float32], low: int, high: int) -> float:
-        """How close the closest row outside `[low, high)` can be."""
+    def _best(
+        self, values: NDArray[np.float32], rows: NDArray[Any], used: NDArray[np.bool_], count: int, avoid: Ints
+    ) -> Ints:
+        """Places of the `count` rows to take, of those that are not used."""
+        reach = count
+        while True:
+            # Whole stretches of equal values, so that of rows at equal distance the lowest are among them.
+            middle = int(np.searchsorted(values, self.target))
+            low, high = max(middle - reach, 0), min(middle + reach, len(values))
+            low = int(np.searchsorted(values, values[low], "left")) if low < len(values) else low
+            high = int(np.searchsorted(values, values[high - 1], "right")) if high else high
+            whole = low == 0 and high == len(values)
+            free = low + np.flatnonzero(~used[low:high])
+            shunned = np.isin(rows[free], avoid)
+            # No more than `count` rows of each value can be among the best.
+            before: Ints = np.cumsum(~shunned) - ~shunned
+            likely = shunned | (before - before[np.searchsorted(values[free], values[free])] < count)
+            free, shunned = free[likely], shunned[likely]
+            distance = np.abs(values[free].astype(np.float64) - self.target)
+            best = free[np.lexsort((rows[free], distance, shunned))][:count]
+            if whole or ((~shunned).sum() >= count and self._reached(values, best, low, high)):
+                return best
+            reach *= 2
+
+    def _reached(self, values: NDArray[np.float32], best: Ints, low: int, high: int) -> bool:
+        """True if no row outside `[low, high)` can be closer than these, or as close."""
         left = self.target - float(values[low - 1]) if low > 0 else math.inf
         right = float(values[high]) - self.target if high < len(values) else math.inf
-        return min(left, right)
+        farthest = float(np.abs(values[best].astype(np.float64) - self.target).max(initial=0.0))
+        return farthest < min(left, right)
 
     def state_dict(self) -> dict[str, Any]:
         """The target, and the rows that were taken lately."""
@@ -105,13 +119,12 @@ class NearestRows:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state_dict` returned.
 
+        Rows that are not in the table, because it is of other domains, are left out.
+
         Raises:
             ValueError: It is not such a state.
         """
         target, used = state.get("target"), read_tensor(state, "used", torch.int64, None)
         if not isinstance(target, float) or not math.isfinite(target):
             raise ValueError(f"its 'target' is {target!r}, not a finite number")
-        marked = np.isin(self._rows, used)
-        if marked.sum() != len(used):
-            raise ValueError("its 'used' are not different rows of the data")
-        self.target, self._used = target, marked
+        self.target, self._used = target, np.isin(self._rows, used)

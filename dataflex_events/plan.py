@@ -120,8 +120,8 @@ class Plan:
         if self.gate is not None:
             gate = self.gate
             counted = f"outcomes by {gate.reads} above {gate.success_threshold}"
-            parts["gate"] = Part(f"{counted}, of which {gate.gate.forgets} is kept", gate)
-            parts["gate's own"] = _part(gate.gate)
+            parts["prompts"] = Part(f"{counted}, of which {gate.gate.forgets} is kept", gate)
+            parts["gate"] = _part(gate.gate, f" on {counted}")
         for _, observer in self.observers:
             if isinstance(observer, Stateful):
                 name, number = f"handler {type(observer).__qualname__}", 1
@@ -136,7 +136,7 @@ class Plan:
         bus = EventBus(on_error=self.settings.on_error)
         subscribe_policies(bus, self.policies, self.mix, self.gate)
         if self.mix is not None or self.gate is not None or self.refill is not None:
-            Bill().subscribe(bus)
+            Bill(shadow=self.settings.shadow).subscribe(bus)
         for name, observer in self.observers:
             bus.attach(observer, name=name)
         return bus

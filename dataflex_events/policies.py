@@ -55,11 +55,14 @@ def make_policies(
         policy = make(config, path, issues)
         if policy is None:
             continue
-        shared = {} if isinstance(policy, GatePolicy) else {"scorer": scorers.setdefault(policy.key, policy.scorer)}
-        if isinstance(policy, Policy) and parsed.settings.shadow:
-            shared["refill"] = None
-        shadow = config.shadow or (parsed.settings.shadow and config.mechanism in SINGLE)
-        made.append(dataclasses.replace(policy, name=_unique(policy.name, made), shadow=shadow, **shared))
+        shared: dict[str, Any] = {"name": _unique(policy.name, made), "shadow": config.shadow}
+        if not isinstance(policy, GatePolicy):
+            shared["scorer"] = scorers.setdefault(policy.key, policy.scorer)
+        if isinstance(policy, Policy):
+            shared["refill"] = None if parsed.settings.shadow else policy.refill
+        elif parsed.settings.shadow:
+            shared["shadow"] = True
+        made.append(dataclasses.replace(policy, **shared))
     policies = [policy for policy in made if isinstance(policy, Policy)]
     issues += baseline_issues(policies) + refill_issues(policies)
     mix = next((policy for policy in made if isinstance(policy, MixPolicy)), None)
@@ -215,7 +218,7 @@ def _examine_parts(item: Mapping[str, Any], path: str, issues: list[ConfigIssue]
             make_handler(entry.component, {**entry.preset, **named}, f"{path}.{part}.params", issues)
 
 
-def _unique(name: str, made: Iterable[Policy | MixPolicy]) -> str:
+def _unique(name: str, made: Iterable[Made]) -> str:
     taken = {policy.name for policy in made}
     count, candidate = 1, name
     while candidate in taken:

@@ -18,10 +18,10 @@ Ints = NDArray[np.int64]
 
 
 class RowSource(Protocol):
-    """An endless stream of rows for each domain."""
+    """An endless stream of rows for each domain, in an order of its own."""
 
-    def take(self, domains: ArrayLike) -> Ints:
-        """The next rows, `(n,)` int64, of the given domains `(n,)`."""
+    def take(self, domains: ArrayLike, avoid: ArrayLike) -> Ints:
+        """The next rows, `(n,)` int64, of the given domains `(n,)`; rows to `avoid` only if there are no others."""
         ...
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -82,8 +83,18 @@ class PromptDraw:
 
         Raises:
             ValueError: These are not shares of D domains, or n is negative. Nothing is planned then.
-            HandlerOutputError: The gate's preferences are none.
+            Exception: What the gate raises. Nothing is planned then.
         """
+        before = (self._apportionment, self.drawn, self._pools, self._explore, self._gated, self._asked)
+        self._apportionment = copy.copy(self._apportionment)
+        self._pools, self._explore = copy.copy(self._pools), copy.copy(self._explore)
+        try:
+            return self._plan(n, shares, gated, drawn)
+        except Exception:
+            self._apportionment, self.drawn, self._pools, self._explore, self._gated, self._asked = before
+            raise
+
+    def _plan(self, n: int, shares: ArrayLike | None, gated: Gated | None, drawn: Sequence[int]) -> Planned:
         domains = self._apportionment.assign(self.table.sizes if shares is None else shares, n)
         self.drawn = self.drawn + np.bincount(domains, minlength=len(self.table))
         if gated is None:

@@ -70,7 +70,7 @@ def restore(folder: Path, plan: Plan, draw: PromptDraw | None, dataset: str, ste
             f"{folder} is of step {saved['step']}, the checkpoint of step {step}: it was not written with it. Restore "
             "the folder from a copy, or delete it to start the statistics fresh"
         )
-    by_row = (draw is not None and saved["draw"] is not None) or (plan.gate is not None and "gate" in saved["parts"])
+    by_row = (draw is not None and saved["draw"] is not None) or (plan.gate is not None and "prompts" in saved["parts"])
     if by_row and saved["dataset"] != dataset:
         raise StateError(
             f"{folder} is about other data than this run's (fingerprint {saved['dataset']}, now {dataset}): row "

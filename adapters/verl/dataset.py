@@ -72,16 +72,17 @@ def domain_codes(dataset: Any, column: str, path: str) -> tuple[tuple[str, ...],
     return tuple(names), np.concatenate(parts)
 
 
-def numbers(dataset: Any, column: str, path: str) -> np.ndarray:
+def numbers(dataset: Any, column: str, path: str, needed: np.ndarray | None = None) -> np.ndarray:
     """The numbers in a column of a dataset.
 
     Args:
         dataset: verl's dataset.
         column: The column.
         path: Where the configuration names it.
+        needed: `(R,)` bool, rows that must have a number; by default all.
 
     Returns:
-        `(R,)` float64, all finite.
+        `(R,)` float64, finite where it is needed.
 
     Raises:
         ConfigError: There is no such column, or it holds something else; the first such rows are named.
@@ -94,7 +95,7 @@ def numbers(dataset: Any, column: str, path: str) -> np.ndarray:
             raise ConfigError([ConfigIssue(path, f"is the column {column!r}, which has no numbers: {error}")]) from None
         parts.append(found.fill_null(np.nan).to_numpy(zero_copy_only=False))
     read = np.concatenate(parts)
-    wrong = np.flatnonzero(~np.isfinite(read))
+    wrong = np.flatnonzero(~np.isfinite(read) if needed is None else needed & ~np.isfinite(read))
     if len(wrong):
         rows = ", ".join(map(str, wrong[:_SHOWN])) + (", ..." if len(wrong) > _SHOWN else "")
         message = (

@@ -44,6 +44,10 @@ def draw_issues(config: DictConfig, plan: Plan, absent: Mapping[str, str], no_gr
             issues.append(ConfigIssue(f"{path}.actuator.name", f"{COMPARES}, and {no_groups}"))
     if plan.refill is not None:
         path = next(policy.path for policy in plan.applied if policy.refills) + ".refill"
+        steps = OmegaConf.select(config, "trainer.v1.sync.parameter_sync_step", default=1)
+        if steps != 1:
+            message = f"is {steps}: a refill throws away what the first of these updates does not need"
+            issues.append(ConfigIssue("trainer.v1.sync.parameter_sync_step", message))
     if not driver.watches_groups:
         return issues
     buffer = _custom_buffer(config)
@@ -72,7 +76,7 @@ def drop_upstream_buffer(config: DictConfig) -> None:
     """Leave out the replay buffer of DataFlex-RL, which is not installed and which Mix does not need."""
     buffer = _custom_buffer(config)
     if buffer is not None and _is_upstream(buffer):
-        logger.warning("%s.path=%s is left out: Mix works with verl's own replay buffer", _BUFFER, buffer.path)
+        logger.warning("%s.path=%s is left out: verl's own replay buffer does", _BUFFER, buffer.path)
         with open_dict(config):
             buffer.path = buffer.name = None
 

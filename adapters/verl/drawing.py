@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -144,12 +145,16 @@ class DrawnPrompts(_Trainer):
                 continue
             shares = None if decision.proportions is None else decision.proportions.numpy()
             for number in [1] * count if singly else [count]:
-                planned = draw.plan(number, shares, gate, self._drawn)
+                planned = None
+                if gate is not None:
+                    planned = gate.attempt(functools.partial(draw.plan, number, shares, gate, self._drawn))
+                    gate = None if planned is None else gate  # it failed, and the run goes on without it
+                if planned is None:
+                    planned = draw.plan(number, shares)
                 if draw is self._draw:
                     rows.extend(planned.rows.tolist())
                 if gate is not None:
                     self._drawn.extend(planned.rows.tolist())
-                    gate.planned(planned)
         if self._draw is not None:
             self._sampler.planned.extend(rows)
         return rows
@@ -168,7 +173,7 @@ class DrawnPrompts(_Trainer):
                 buffer,
                 refill,
                 filters=bool(filters.get("enable", False)),
-                most_in_flight=filters.get("max_inflight_gen_batches", 1),
+                most_in_flight=_positive(filters.get("max_inflight_gen_batches")),
                 account=lambda: driver.account,
             )
         GroupWatch(buffer, self._groups_finished, self._refilling and self._refilling.evict)
@@ -181,7 +186,8 @@ class DrawnPrompts(_Trainer):
         with driver.timed():
             keys = sorted(trajectories)
             meta = KVBatchMeta(partition_id=TRAIN, keys=keys, tags=[trajectories[key] for key in keys])
-            batch = read_batch(meta, driver.group_fields | {"row_id"}, self._table)
+            # A reward function may return a value for some prompts only, and these may be others.
+            batch = read_batch(meta, driver.group_fields | {"row_id"}, self._table, partial=True)
             # Groups in the order of their numbers in the batch, then those of which nothing came.
             there = sorted(set(map(uid_of, keys)))
             uids = [*there, *sorted(fates.keys() - set(there))]
@@ -210,3 +216,8 @@ class DrawnPrompts(_Trainer):
         if self._driver is not None and self.global_steps > 0:
             folder = checkpoint_folder(self.config, self.global_steps)
             restore(folder, self._plan, self._draw, self._fingerprint, self.global_steps)
+
+
+def _positive(value: Any) -> int:
+    """verl looks at the value only where its own filter is on."""
+    return value if isinstance(value, int) and value > 0 else 1

@@ -27,7 +27,8 @@ def begin_gate(policy: GatePolicy, dataset: Any, table: DomainTable) -> None:
         ConfigError: The dataset lacks what the gate needs.
     """
     params = f"{policy.path}.actuator.params"
-    columns = {name: numbers(dataset, name, f"{params}.column") for name in policy.gate.columns}
+    drawn = table.codes >= 0
+    columns = {name: numbers(dataset, name, f"{params}.column", drawn) for name in policy.gate.columns}
     try:
         policy.begin(table, columns)
     except ValueError as error:
@@ -43,7 +44,7 @@ def warn_if_seen_once(policy: GatePolicy, table: DomainTable, prompts: int) -> N
         prompts: How many prompts the run draws.
     """
     rows, looks = int(table.sizes.sum()), policy.gate.looks
-    if policy.gate.source is None and prompts * looks <= rows:
+    if policy.gate.needs_groups and prompts * looks <= rows:
         of_each = f" and looks at {looks} for each" if looks > 1 else ""
         logger.warning(
             "the gate %r cannot act: the run draws %d prompts%s, and the data has %d, so hardly any comes up twice; "

@@ -79,7 +79,7 @@ class Refilling:
             dropped: What our policies drop.
 
         Raises:
-            RefillError: More may not be generated, and `on_exhausted` is "raise" or all that is left failed.
+            RefillError: More may not be generated, and `on_exhausted` is "raise" or there is nothing to train on.
         """
         stale, filtered, failed, counts = reasons
         self._filtered |= filtered - dropped
@@ -89,12 +89,14 @@ class Refilling:
         self._found = len(ended - leave - droppable)
         room = self._bound - self._batch - self._evicted
         if len(leave) + len(droppable) > room:
-            if self.refill.on_exhausted == "raise" or len(leave) > room:
+            there = {uid_of(key) for key in self._buffer.partitions[TRAIN]}  # rather these than groups of nothing
+            if len(leave) > room or not (there or self._in_flight()):
+                raise RefillError(f"{self._state()}. Too many groups failed: there is nothing to train on")
+            if self.refill.on_exhausted == "raise":
                 raise RefillError(self._message())
             if not self._exhausted:
                 logger.warning("%s. The step trains on what there is", self._state())
             self._exhausted = True
-            there = {uid_of(key) for key in self._buffer.partitions[TRAIN]}  # rather these than groups of nothing
             droppable = set(sorted(droppable, key=lambda uid: (uid in there, uid))[: room - len(leave)])
         self._evicted += len(leave) + len(droppable)
         self._tell()
@@ -109,8 +111,12 @@ class Refilling:
             "dataflex/refill/exhausted": float(self._exhausted),
         }
 
+    def _in_flight(self) -> int:
+        return len(self._buffer.pending_keys[TRAIN]) + len(self._buffer.running_keys[TRAIN])
+
     def _tell(self) -> None:
-        if self._evicted and time.monotonic() - self._told >= PROGRESS_SECONDS:
+        waits = self._evicted and not self._exhausted and self._found < self._batch
+        if waits and time.monotonic() - self._told >= PROGRESS_SECONDS:
             self._told = time.monotonic()
             logger.warning("waiting for a full batch: %s", self._state())
 

@@ -33,13 +33,16 @@ def response_offsets(meta: KVBatchMeta) -> Tensor:
     return offsets_of(torch.tensor([tag["response_len"] for tag in meta.tags], dtype=torch.int64))
 
 
-def read_batch(meta: KVBatchMeta, fields: Iterable[str], table: DomainTable | None = None) -> Batch:
+def read_batch(
+    meta: KVBatchMeta, fields: Iterable[str], table: DomainTable | None = None, *, partial: bool = False
+) -> Batch:
     """Read the declared fields of all trajectories that are not padding, in one request.
 
     Args:
         meta: The rows. Which group and session a row belongs to is read from its key `{uid}_{session}_{output}`.
         fields: Names from `dataflex_events.fields`.
         table: The domain of each row of the dataset; by default it is read from the column `domain`.
+        partial: The rows are some of a step. What the reward function returned for none of them is NaN, not an error.
 
     Raises:
         FieldError: TransferQueue lacks a column, or rows.
@@ -50,7 +53,7 @@ def read_batch(meta: KVBatchMeta, fields: Iterable[str], table: DomainTable | No
     uid = np.unique(parts[:, 0].astype(str), return_inverse=True)[1]
     session = np.unique((parts[:, 0] + "_" + parts[:, 1]).astype(str), return_inverse=True)[1]
     offsets = offsets_of(response_offsets(meta).diff()[torch.from_numpy(real)])
-    tokens, rows, domains = _read(keys, meta.partition_id, frozenset(fields), offsets, table)
+    tokens, rows, domains = _read(keys, meta.partition_id, frozenset(fields), offsets, table, partial)
     return Batch.build(
         offsets=offsets,
         uid=torch.from_numpy(uid).to(torch.int64),
@@ -79,7 +82,12 @@ def remove_rows(meta: KVBatchMeta, keep: Tensor) -> KVBatchMeta:
 
 
 def _read(
-    keys: list[str], partition: str | None, fields: frozenset[str], offsets: Tensor, table: DomainTable | None
+    keys: list[str],
+    partition: str | None,
+    fields: frozenset[str],
+    offsets: Tensor,
+    table: DomainTable | None,
+    partial: bool,
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], tuple[str, ...]]:
     token_fields = fields & TOKEN_FIELDS.keys() | ({"rm_scores"} if "reward" in fields else set())
     outcomes = sorted(filter(is_outcome, fields))
@@ -99,7 +107,7 @@ def _read(
     if len(data) != len(keys):
         raise FieldError(f"TransferQueue returned {len(data)} of {len(keys)} rows")
     tokens = {name: flat(data[name], offsets, name) for name in token_fields}
-    rows = _outcomes(list(data[EXTRA_COLUMN]), outcomes) if outcomes else {}
+    rows = _outcomes(list(data[EXTRA_COLUMN]), outcomes, partial) if outcomes else {}
     if by_row:
         rows["row_id"] = torch.tensor([int(row) for row in data[ROW_COLUMN]], dtype=torch.int64)
     if "domain" not in fields:
@@ -111,7 +119,7 @@ def _read(
     return tokens, {**rows, "domain": torch.from_numpy(codes).to(torch.int64)}, tuple(names.tolist())
 
 
-def _outcomes(extras: list[Any], fields: Iterable[str]) -> dict[str, Tensor]:
+def _outcomes(extras: list[Any], fields: Iterable[str], partial: bool) -> dict[str, Tensor]:
     """Values that the reward function returned beside the score; NaN for a row for which it did not.
 
     They are Python objects in a column of dictionaries, so there is no way around looking into each.
@@ -121,7 +129,7 @@ def _outcomes(extras: list[Any], fields: Iterable[str]) -> dict[str, Tensor]:
     found = {}
     for field in fields:
         name = field.removeprefix(OUTCOME)
-        if name not in known:
+        if name not in known and not partial:
             listed = ", ".join(known) or "nothing"
             raise FieldError(f"the reward function returns no {name!r} beside the score (it returns: {listed})")
         try:

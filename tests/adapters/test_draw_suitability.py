@@ -46,7 +46,7 @@ def test_dataflex_rls_buffer_is_left_out_with_one_warning(caplog: pytest.LogCapt
     assert config.trainer.v1.sampler.custom_sampler.path is None
     assert config.trainer.v1.sampler.custom_sampler.name is None
     assert [record.getMessage() for record in caplog.records] == [
-        f"{BUFFER}.path=pkg://dataflex_verl.replay_buffer is left out: Mix works with verl's own replay buffer"
+        f"{BUFFER}.path=pkg://dataflex_verl.replay_buffer is left out: verl's own replay buffer does"
     ]
 
 

@@ -109,16 +109,22 @@ def test_where_all_rollouts_fail_the_run_stops(failed: bool, eager: bool):
     assert run.number == 12
 
 
-@pytest.mark.parametrize(
-    ("failed", "error", "message"),
-    [(False, RuntimeError, "no materializable trajectories"), (True, RefillError, "all of theirs failed")],
-)
-def test_there_is_nothing_to_accept_where_all_rollouts_fail(failed: bool, error: Any, message: str):
+@pytest.mark.parametrize("failed", [False, True])
+def test_there_is_nothing_to_accept_where_all_rollouts_fail(failed: bool):
     refill = {"on_exhausted": "accept", "max_generated_factor": 2}
     run = RefillRun(band(refill), then=None, failed=failed)
-    with pytest.raises(error, match=message):
+    with pytest.raises(
+        RefillError, match=r"all of theirs failed\)\. Too many groups failed: there is nothing to train on$"
+    ):
         run.step()
     assert run.number == 8
+
+
+def test_groups_of_nothing_leave_rather_than_what_was_dropped():
+    refill = {"on_exhausted": "accept", "max_generated_factor": 1.25}
+    run = RefillRun(band(refill), [0.0, None, 0.5, 0.0, 0.0])
+    assert set(run.step()) == names(0, 2, 3, 4), "one of five may be replaced: the one without a rollout"
+    assert run.count("dataflex/refill/exhausted") == 1
 
 
 def test_a_run_that_waits_says_so_now_and_then(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
@@ -137,6 +143,4 @@ def test_a_run_that_waits_says_so_now_and_then(monkeypatch: pytest.MonkeyPatch, 
     assert [record.getMessage() for record in warnings(caplog)] == [
         "waiting for a full batch: step 1: 5 prompts were generated, 1 groups replaced, 2 of 4 are found (3 groups "
         "were looked at and 2 kept; 'threshold_band' dropped 1 (1 with the score 0))",
-        "waiting for a full batch: step 1: 5 prompts were generated, 1 groups replaced, 4 of 4 are found (5 groups "
-        "were looked at and 4 kept; 'threshold_band' dropped 1 (1 with the score 0))",
     ]

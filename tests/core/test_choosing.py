@@ -127,12 +127,36 @@ def test_a_gate_that_skips_nearly_everything_is_asked_a_bounded_number_of_times(
     table = table_of([100_000])
     gated, draw = held(Fixed([NAN] * 100_000), table), PromptDraw(table, 0)
     planned = draw.plan(10, None, gated)
-    assert len(gated.gate.asked) == MOST_ROUNDS
+    # Each time twice as many come up, 10, 20, 40, ..., so that all have come up after 14 times: 10 * (2^14 - 1) > 10^5.
+    assert [len(asked) for asked in gated.gate.asked] == [10 * 2**n for n in range(13)] + [100_000 - 10 * (2**13 - 1)]
     # Those that came up first fill the draw; all others had their turn.
     came = [*chain(*gated.gate.asked)]
-    assert len(came) == len(set(came)) == 10 * MOST_ROUNDS
+    assert len(came) == len(set(came)) == 100_000
     assert planned.rows.tolist() == came[:10]
     assert planned.skipped.tolist() == came[10:]
+
+
+def test_few_good_prompts_are_found():
+    """One in a hundred is good. Draws of eight, and single ones, consist of them."""
+    table = table_of([20_000])
+    good = [0.0 if row % 100 == 7 else NAN for row in range(20_000)]
+    for n in (8, 1):
+        draw, gated = PromptDraw(table, 1), held(Fixed(good), table)
+        rows = [row for _ in range(40 // n) for row in draw.plan(n, None, gated).rows.tolist()]
+        assert all(row % 100 == 7 for row in rows)
+
+
+def test_a_plan_that_fails_changes_nothing():
+    table = table_of([30, 10])
+    draw, gated = PromptDraw(table, 1), held(Fixed([0.0] * 40, explore=0.5), table)
+    draw.plan(7, [0.3, 0.7], gated)
+    before = draw.state_dict()
+    broken = held(Fixed([]), table)  # knows no row
+    with pytest.raises(IndexError):
+        draw.plan(5, [0.3, 0.7], broken)
+    again = PromptDraw(table, 1)
+    again.load_state_dict(before)
+    assert play(draw, [Call(6, None, [])] * 3, gated) == play(again, [Call(6, None, [])] * 3, gated)
 
 
 def test_a_domain_that_is_nearly_exhausted():

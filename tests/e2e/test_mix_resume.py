@@ -63,7 +63,7 @@ def test_statistics_and_draw_are_the_same_to_the_last_bit(straight: Run, killed:
     assert_same(one, other)
     generated = sum(prompt.step <= STEPS for prompt in prompts(straight.folder))
     assert one["parts"]["mix"]["state"]["stats"]["count"].sum() == generated * ROLLOUTS
-    visits = one["parts"]["gate"]["state"]["visits"]
+    visits = one["parts"]["prompts"]["state"]["visits"]
     assert visits.sum() == generated > len(visits), "some prompts came back"
 
 

@@ -66,11 +66,11 @@ class GateRun:
         sizes = torch.from_numpy(self.table.sizes)
         self.decision = self.driver.buffer_sample(StepId(self.step), prompts, self.table.names, sizes)
         shares = None if self.decision.proportions is None else self.decision.proportions.numpy()
-        self.planned = self.draw.plan(prompts, shares, self.decision.gate)
-        if self.decision.gate is not None:
-            self.decision.gate.planned(self.planned)
-        if self.decision.shadow_gate is not None:
-            self.decision.shadow_gate.planned(self.shadow.plan(prompts, shares, self.decision.shadow_gate))
+        gate, shown = self.decision.gate, self.decision.shadow_gate
+        planned = None if gate is None else gate.attempt(lambda: self.draw.plan(prompts, shares, gate))
+        self.planned = planned or self.draw.plan(prompts, shares)
+        if shown is not None:
+            shown.attempt(lambda: self.shadow.plan(prompts, shares, shown))
         return self.planned.rows.tolist()
 
     def finish(self, batch: Batch, rows: Sequence[int] | None = None) -> torch.Tensor | None:

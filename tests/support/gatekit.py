@@ -152,16 +152,17 @@ class SlowChoice:
         self.total += count
         turn = self.take(self.explore, turns)
         if count >= size:  # all of the domain, and maybe more than once
-            return sorted(self.take(self.pools, count), key=lambda row: row in drawn), set(), 0
+            return sorted(self.take(self.pools, count), key=list(drawn).count), set(), 0
         seen, chosen, vain = set(drawn), [], []
         for row in turn:
             if row not in seen:
                 chosen.append(row)
                 seen.add(row)
         explored = len(chosen)
+        wider = 1
         for _ in range(MOST_ROUNDS):
             left = sum(row not in seen for row in self.rows)
-            looks = min(self.gate.candidates * (count - len(chosen)), left)
+            looks = min(self.gate.candidates * (count - len(chosen)) * wider, left)
             fresh = []
             for row in self.take(self.pools, looks):
                 if row not in seen:
@@ -171,10 +172,12 @@ class SlowChoice:
             best = sorted(liked, key=lambda row: -self.gate.preference[row])[: count - len(chosen)]
             chosen += [row for row in fresh if row in best]
             vain += [row for row in fresh if row not in best]
+            if fresh and not best:
+                wider *= 2
         while len(chosen) < count and vain:
             chosen.append(vain.pop(0))
         if len(chosen) < count:  # any other row, one of a moment ago only if there is nothing else
             others = [row for row in self.take(self.pools, size) if row not in chosen]
-            others.sort(key=lambda row: row in seen)
+            others.sort(key=lambda row: max(list(drawn).count(row), row in seen))
             chosen += others[: count - len(chosen)]
         return chosen, set(vain), explored

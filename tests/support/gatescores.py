@@ -1,13 +1,14 @@
-"""Scores of groups that come at odd times, named by import string such as `gatescores:LateGroupScore`."""
+"""Components that come too late or fail, named by import string such as `gatescores:LateGroupScore`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from dataflex_events import Batch, Scorer
+from dataflex_events import Batch, ChanceGate, PromptHistory, Scorer
 
 
 @dataclass
@@ -19,3 +20,11 @@ class LateGroupScore(Scorer):
 
     def score(self, batch: Batch) -> Tensor:
         return torch.zeros(len(batch))
+
+
+@dataclass
+class Breaks(ChanceGate):
+    """Fails whenever it is asked."""
+
+    def chance(self, prompts: PromptHistory) -> np.ndarray:
+        raise KeyError("mine")
