@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from droplab import Runs
 from labrun import PADDED, Run, run_verl
-from mixrun import CUT, SAVED, run_and_listen
+from mixrun import CUT, ENDLESS, SAVED, run_and_listen
 from ways import Story, run_ways, stories
 
 
@@ -82,7 +82,7 @@ Heard = tuple[Run, set[tuple[str, str]]]
 @pytest.fixture(scope="session")
 def straight_and_heard(tmp_path_factory: pytest.TempPathFactory) -> Heard:
     folder = tmp_path_factory.mktemp("straight")
-    return run_and_listen(folder, folder / "checkpoints", steps=CUT)
+    return run_and_listen(folder, folder / "checkpoints", steps=ENDLESS)
 
 
 @pytest.fixture(scope="session")
@@ -93,8 +93,10 @@ def killed_and_heard(tmp_path_factory: pytest.TempPathFactory) -> Heard:
 
 @pytest.fixture(scope="session")
 def straight(straight_and_heard: Heard) -> Run:
-    """Eight steps in one go, and a ninth that ignores the proportions."""
-    return straight_and_heard[0].succeeded()
+    """Eight steps in one go, a ninth that ignores the proportions, and a tenth that is interrupted while it refills."""
+    run = straight_and_heard[0]
+    assert len(run.metrics) == CUT, run.log[-5000:]
+    return run
 
 
 @pytest.fixture(scope="session")

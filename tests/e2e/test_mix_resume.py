@@ -10,7 +10,7 @@ import pytest
 import torch
 from labrun import Run
 from mixprobe import prompts
-from mixrun import NAMES, PROMPTS, ROLLOUTS, SAVED, STEPS
+from mixrun import ENDLESS, NAMES, PROMPTS, ROLLOUTS, SAVED, STEPS
 
 from dataflex_events.state import read_state
 
@@ -73,6 +73,14 @@ def test_gate_and_refill_had_something_to_do(straight: Run):
     assert not any(step["dataflex/refill/exhausted"] for step in steps)
     assert all(step["dataflex/gate/skipped"] for step in steps)
     assert sum(step["dataflex/gate/explored"] for step in steps) > 0
+
+
+def test_ctrl_c_during_a_refill_leaves_nothing(straight: Run):
+    endless = [prompt for prompt in prompts(straight.folder) if prompt.step == ENDLESS]
+    assert len(endless) > 2 * PROMPTS, "it was refilling"
+    assert straight.code != 0
+    assert "KeyboardInterrupt" in straight.log
+    assert not straight.leftovers
 
 
 def test_validation_reports_every_domain(straight: Run):

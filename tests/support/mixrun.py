@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import Event, Thread
@@ -10,7 +11,7 @@ from typing import Any
 
 import psutil
 from labrun import Run, run_verl
-from mixprobe import Prompt
+from mixprobe import FILE, Prompt
 
 NAMES = ["range", "reverse", "sort", "add"]
 # The proportions of step 1, 2, 3, 4, 1, ...
@@ -18,6 +19,7 @@ TURNS = [[0.7, 0.1, 0.1, 0.1], [0.1, 0.2, 0.3, 0.4], [0.5, 0.0, 0.5, 0.0], [0.05
 
 STEPS, SAVED = 8, 4
 CUT = STEPS + 1  # a further step of one run, in which the plan ignores the proportions
+ENDLESS = CUT + 1  # and one in which no group is good enough
 PROMPTS, ROLLOUTS = 8, 4
 
 MIX = {
@@ -28,7 +30,7 @@ MIX = {
 }
 BAND = {"mechanism": "select", "scorer": {"name": "group_solve_rate"}, "actuator": {"name": "threshold_band"}}
 # One fresh prompt for each dropped group: so a run does not depend on timing.
-REFILLED = {**BAND, "refill": {"eager": False, "on_exhausted": "accept"}}
+REFILLED = {**BAND, "refill": {"eager": False, "max_generated_factor": 1e6}}
 # Draws random numbers, and meets prompts again: the data are small.
 GATE = {"mechanism": "gate", "actuator": {"name": "mopps", "params": {"candidates": 4, "explore": 0.1}}}
 HALF = {"mechanism": "select", "scorer": {"name": "reward"}, "actuator": {"name": "max_variance"}}
@@ -94,13 +96,17 @@ def run_and_listen(
         folder: Of the run.
         checkpoints: Where it saves, and resumes from.
         kill: The step in whose draw the trainer is killed; 0: it is not.
-        steps: How many it makes.
+        steps: How many it makes. In step `ENDLESS` it gets a Ctrl-C.
     """
     tensorboard, found, ended = folder / "tensorboard", set[tuple[str, str]](), Event()
 
     def look() -> None:
+        interrupted = False
         while not ended.wait(1.0):
             found.update(_listening(tensorboard))
+            if not interrupted and sent_in(folder, ENDLESS) > 4 * PROMPTS * ROLLOUTS:
+                interrupted = True
+                interrupt(folder)
 
     watcher = Thread(target=look)
     watcher.start()
@@ -111,6 +117,7 @@ def run_and_listen(
             [
                 {"path": "mixprobe:KillAt", "params": {"step": kill}},
                 {"path": "mixprobe:IgnoreShares", "params": {"step": CUT}},
+                {"path": "gateprobe:Refuse", "params": {"step": ENDLESS}},
             ],
             *EVERYTHING,
             f"trainer.default_local_dir={checkpoints}",
@@ -124,6 +131,22 @@ def run_and_listen(
         ended.set()
         watcher.join()
     return run, found
+
+
+def sent_in(folder: Path, step: int) -> int:
+    """Rollouts of a step that the server has got."""
+    server = folder / "farend" / FILE
+    return server.read_text().count(f'"step": {step},') if server.exists() else 0
+
+
+def interrupt(folder: Path) -> None:
+    """Send SIGINT to verl's own process, as a terminal does."""
+    for process in psutil.process_iter():
+        try:
+            if "verl.trainer.main_ppo" in process.cmdline() and str(folder) in process.environ().get("FAREND_DIR", ""):
+                process.send_signal(signal.SIGINT)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
 
 
 def _listening(folder: Path) -> Iterator[tuple[str, str]]:
