@@ -176,7 +176,8 @@ class DrawnPrompts(_Trainer):
                 most_in_flight=_positive(filters.get("max_inflight_gen_batches")),
                 account=lambda: driver.account,
             )
-        GroupWatch(buffer, self._groups_finished, self._refilling and self._refilling.evict)
+        evict = None if self._refilling is None else self._refilling.evict
+        GroupWatch(buffer, self._groups_finished, evict)
         return buffer
 
     def _groups_finished(self, fates: Mapping[str, Fate], trajectories: Mapping[str, dict[str, Any]]) -> set[str]:

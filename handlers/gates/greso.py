@@ -66,7 +66,8 @@ class Greso(ChanceGate):
 
     def chance(self, prompts: PromptHistory) -> NDArray[np.float64]:
         p = np.where(prompts.streak > 0, self.p_easy, self.p_hard)
-        return np.maximum(p ** np.abs(prompts.streak), self.explore_min)
+        chance: NDArray[np.float64] = np.maximum(p ** np.abs(prompts.streak), self.explore_min)
+        return chance
 
     def update(self, groups: StepGroups) -> None:
         if not len(groups) or 2 * groups.known.sum() < len(groups):
