@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataflex_events.bus import Attachment, EventBus
 from dataflex_events.events import AdvantageComputed, GroupsFinished, RunStart, StepEnd
-from dataflex_events.segments import group_moments, segment_reduce
-
-EQUAL = 1e-6
-"""Rewards whose standard deviation is below this, relative to the highest one or to 1, are equal: float noise."""
+from dataflex_events.segments import EQUAL, group_moments, segment_reduce
 
 
 class Bill:

@@ -27,6 +27,11 @@ class StepId:
     global_step: int
     micro: int = 0
 
+    def is_due(self, warmup: int, every: int) -> bool:
+        """True in one step of `every`, the first of them right after `warmup` steps."""
+        since = self.global_step - warmup - 1
+        return since >= 0 and since % every == 0
+
     def __str__(self) -> str:
         return f"step {self.global_step}" + (f".{self.micro}" if self.micro else "")
 

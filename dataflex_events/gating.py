@@ -14,16 +14,13 @@ from torch import Tensor
 from dataflex_events.batch import Batch
 from dataflex_events.bus import Attachment, EventBus, Subscription
 from dataflex_events.errors import HandlerOutputError
-from dataflex_events.events import BufferSample, Groups, GroupsFinished, RunStart, StepEnd, StepId
+from dataflex_events.events import BufferSample, Groups, GroupsFinished, RunStart, StepEnd
 from dataflex_events.fields import OUTCOME
 from dataflex_events.gate import Gate
 from dataflex_events.pools import DomainTable
 from dataflex_events.prompt_stats import PromptStats
 from dataflex_events.prompts import Planned
-from dataflex_events.segments import group_moments
-
-EQUAL = 1e-6
-"""Outcomes whose standard deviation is below this, relative to the highest one or to 1, are equal: float noise."""
+from dataflex_events.segments import EQUAL, group_moments
 
 
 @dataclass(slots=True, eq=False)
@@ -122,7 +119,7 @@ class GatePolicy:
         self.stats.add(*(column.numpy() for column in groups))
 
     def _propose(self, event: BufferSample) -> None:
-        if self._is_due(event.step):
+        if event.step.is_due(self.warmup_step, self.update_step):
             self._proposed = event
             event.context.gate(self, shadow=self.shadow)
 
@@ -137,10 +134,6 @@ class GatePolicy:
         if self.shadow:
             event.metrics[f"dataflex/policy/{self.name}/shadow"] = 1.0
         self._counts = {}
-
-    def _is_due(self, step: StepId) -> bool:
-        since = step.global_step - self.warmup_step - 1
-        return since >= 0 and since % self.update_step == 0
 
     def state_dict(self) -> dict[str, Any]:
         """The statistics. The gate has a state of its own."""

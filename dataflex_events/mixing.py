@@ -14,7 +14,7 @@ from dataflex_events.bus import Attachment, EventBus
 from dataflex_events.components import Mixer, Scorer
 from dataflex_events.context import ScorerKey
 from dataflex_events.draw import normalized
-from dataflex_events.events import AdvantageComputed, BufferSample, GroupsFinished, ScoreReady, StepEnd, StepId
+from dataflex_events.events import AdvantageComputed, BufferSample, GroupsFinished, ScoreReady, StepEnd
 from dataflex_events.shares import shares_of
 from dataflex_events.stats import DomainStats
 
@@ -110,7 +110,7 @@ class MixPolicy:
 
     def _decide(self, event: BufferSample) -> None:
         step = event.step.global_step
-        if self._is_due(event.step) and step != self._drawn_at:
+        if event.step.is_due(self.warmup_step, self.update_step) and step != self._drawn_at:
             self.proportions = normalized(self.mixer.mix(self.stats), len(self.stats), self.name)
         self._drawn_at = step
         event.context.mix(self.proportions, shadow=self.shadow)
@@ -153,10 +153,6 @@ class MixPolicy:
                 if there
             }
         return metrics
-
-    def _is_due(self, step: StepId) -> bool:
-        since = step.global_step - self.warmup_step - 1
-        return since >= 0 and since % self.update_step == 0
 
     def state_dict(self) -> dict[str, Any]:
         """Statistics and the proportions in force. The mixer has a state of its own."""

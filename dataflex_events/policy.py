@@ -14,7 +14,7 @@ from dataflex_events.bus import Attachment, EventBus
 from dataflex_events.components import Handler, Reweighter, Scorer, Selector
 from dataflex_events.context import Apply, Baseline, BatchContext, Normalize, ScorerKey, Unit, UpdateContext
 from dataflex_events.errors import HandlerOutputError
-from dataflex_events.events import AdvantageComputed, GroupsFinished, RolloutDone, ScoreReady, StepId
+from dataflex_events.events import AdvantageComputed, GroupsFinished, RolloutDone, ScoreReady
 from dataflex_events.fields import first_moment
 from dataflex_events.gating import GatePolicy
 from dataflex_events.marks import marked
@@ -71,16 +71,27 @@ class Policy:
         for act, moment in ((self._act, self.acts_at), *[(self._sift, GroupsFinished)] * self.refills):
             bus.subscribe(ScoreReady, act, name=self.name, fields=self.actuator.fields, reads_at=moment, owner=owner)
 
+    def _is_asked(self, event: ScoreReady) -> bool:
+        return event.scorer == self.key and event.step.is_due(self.warmup_step, self.update_step)
+
     def _sift(self, event: ScoreReady) -> None:
         """Tell which groups stay, as soon as they are finished."""
         source = event.source
-        if event.scorer != self.key or not isinstance(source, GroupsFinished) or not self._is_due(event.step):
+        if (
+            event.scorer != self.key
+            or not isinstance(source, GroupsFinished)
+            or not event.step.is_due(self.warmup_step, self.update_step)
+        ):
             return
         assert isinstance(self.actuator, Selector)
         source.context.keep(self.actuator.select(event.scores, event.batch), scores=event.scores)
 
     def _act(self, event: ScoreReady) -> None:
-        if event.scorer != self.key or not isinstance(event.source, self.acts_at) or not self._is_due(event.step):
+        if (
+            event.scorer != self.key
+            or not isinstance(event.source, self.acts_at)
+            or not event.step.is_due(self.warmup_step, self.update_step)
+        ):
             return
         context, prefix = event.source.context, f"dataflex/policy/{self.name}"
         finite = event.scores[event.scores.isfinite()].to(torch.float64)
@@ -116,10 +127,6 @@ class Policy:
         like_scores = getattr(values, "shape", None) == scores.shape
         unit: Unit = "token" if self.key.per == "token" else "row"
         return unit if like_scores else None
-
-    def _is_due(self, step: StepId) -> bool:
-        since = step.global_step - self.warmup_step - 1
-        return since >= 0 and since % self.update_step == 0
 
 
 class ScorerNode:

@@ -15,6 +15,9 @@ from torch import Tensor
 
 Reduction = Literal["sum", "mean", "max", "min"]
 
+EQUAL = 1e-6
+"""A tolerance for `group_moments`, for which values that differ by float noise are equal."""
+
 
 def offsets_of(lengths: Tensor) -> Tensor:
     """Offsets `(N+1,)` int64 of rows with the given lengths `(N,)`."""
